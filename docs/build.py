@@ -96,9 +96,8 @@ def names_table() -> str:
         if method.last_epoch_measures:
             parts.append("burn_in = all epochs but the last")
         plan = ", ".join(parts) or "–"
-        rows.append(
-            f"| `{name}` | `{method.kind}` | {method.schedule}{', always' if method.fixed and not method.takes('linear') else ''} | {plan} |"
-        )
+        always = "" if method.takes("linear") else ", always"
+        rows.append(f"| `{name}` | `{method.kind}` | {method.schedule}{always} | {plan} |")
     return "\n".join(rows)
 
 

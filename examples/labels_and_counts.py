@@ -2,9 +2,9 @@
 
     python examples/labels_and_counts.py labels|counts DATA [BUDGET]
 
-DATA is a CSV file (also .gz) with a header. `labels`: the last 14 columns are labels of 0 and 1, as in Mulan's yeast, genes
-with 14 functions. `counts`: the first column is a count, as in R's randhie, visits to a doctor. A quarter of the rows, 4,000
-at most in all, is the test set. BUDGET is the epochs of everything (500): about 15 seconds on one core.
+DATA is a CSV file (also .gz) with a header. `labels`: the last 14 columns are labels of 0 and 1, as in Mulan's yeast,
+genes with 14 functions. `counts`: the first column is a count, as in R's randhie, visits to a doctor. A quarter of the
+rows, 4,000 at most in all, is the test set. BUDGET is the epochs of everything (500): about 15 seconds on one core.
 """
 
 import sys

@@ -136,9 +136,8 @@ class _Fitting:
         self.divisible = _divisible(self.task)
         self.part = None if self.divisible or "val" in list(self.task.splits()) else self._held_out()
         self.without: dict[str, str] = {}
+        self.without = self._without(self._plan(BUDGET * (options.folds or 1)))  # enough for all candidates
         first = self._plan(options.budget or BUDGET)
-        self.without = self._without(first)
-        first = self._plan(first.budget)
         minutes = {} if options.minutes is None else {"minutes": options.minutes}
         about = {**first.to_json(), "spec": self.task.spec().to_json(), **minutes}
         self.name = options.name or run_name(options.task, digest_of(about))

@@ -38,7 +38,8 @@ AUTO = "auto"
 FEW = 30
 """Examples below which nothing is held out, and ``auto`` is ``cpsgld``."""
 AUTO_EPOCHS, EPOCHS, LR, EPS = 250, 100, 0.003, 1e-3
-"""Defaults of ``epochs``, of a fit and of a method, ``lr`` and pSGLD's ε, which keeps units that no example activates in place; ours."""
+"""Defaults of ``epochs``, of a fit and of a method, ``lr`` and pSGLD's ε, which keeps units that no example activates
+in place; ours."""
 BATCH = 32
 MEMBERS = "deep-ensemble:300,20"
 """The deep ensemble at which chains of some methods start: at most 300 epochs, stopped after 20 without a lower loss; ours."""
@@ -175,8 +176,8 @@ class PosteriorRegressor(RegressorMixin, _PosteriorEstimator):
     Args:
         method: ``auto`` chooses by held-out data and mixes a deep ensemble with what predicts best beside it, as
             `raychains.fit` does; of fewer than 30 examples it is ``cpsgld``. Or a sampling method of `raychains.run`:
-            ``cpsgld`` divides steps by the gradients' size; others need an ``lr`` of their own. Chains of ``mile`` start
-            at members of a deep ensemble, of at most 300 epochs with a step size of .003.
+            ``cpsgld`` divides steps by the gradients' size; others need an ``lr`` of their own. Chains of ``mile``
+            start at members of a deep ensemble, of at most 300 epochs with a step size of .003.
         chains: number of chains; of ``auto`` the least.
         epochs: of each chain; default 100, of methods that read all examples in every step as many as make as many
             steps. Of ``auto``, times ``chains``, the epochs of all that it tries and samples; default 250.
@@ -186,8 +187,8 @@ class PosteriorRegressor(RegressorMixin, _PosteriorEstimator):
         backend: ``ray``: chains run in processes of a Ray that is started for the fit or named by ``options={"address": …}``;
             ``process``: in this process, without importing Ray.
         store: the run store to keep; default a temporary one. A fit that the store holds already is not repeated.
-        options: further options of `raychains.run`, of ``auto`` those of `raychains.fit`, as in ``{"batch_size": 100}``;
-            they replace those above.
+        options: further options of `raychains.run`, of ``auto`` those of `raychains.fit`; they replace those above, as
+            ``{"batch_size": 100}`` does.
 
     Raises:
         UserError: on fitting, a setting out of range.

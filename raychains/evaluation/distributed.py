@@ -12,14 +12,14 @@ from torch.distributions import Distribution
 
 from raychains.core import gpus
 from raychains.evaluation.base import Array, Metric, Reduced, normalised
-from raychains.evaluation.regression import Inputs, Measured, averages, mixed, outputs
+from raychains.evaluation.regression import Inputs, Measured, averages, mixed, mixture_moments, outputs
 
 
 class Distributed(Measured):
     """A split whose targets have a torch distribution p(y | f_θ(x)), one sample of θ at a time.
 
-    The predictive of S samples is the mixture (1/S) Σ_s p(y | f_s(x)), or one with weights: its log density is exact, its
-    mean and standard deviation are those of the samples' means and variances.
+    The predictive of S samples is the mixture (1/S) Σ_s p(y | f_s(x)), or one with weights: its log density is exact,
+    its mean and standard deviation are those of the samples' means and variances.
 
     The block of a sample is [examples, 1 + 2·targets]: log p of all targets of an example together, means, variances.
 
@@ -68,15 +68,14 @@ class Distributed(Measured):
             return gpus.array(torch.cat([log_p[:, None], found.mean, found.variance], dim=1))
 
     def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
-        """Return rows: ``target``, ``mean`` and ``std`` of the mixture ([n], or [n, targets]); ``squared_error`` (mean over
-        targets) and ``log_p``; of labels ``label_error``, the share that is wrong at ½, and ``brier``."""
+        """Return rows: ``target``, ``mean`` and ``std`` of the mixture ([n], or [n, targets]); ``squared_error`` (mean
+        over targets) and ``log_p``; of labels ``label_error``, the share that is wrong at ½, and ``brier``."""
         targets = self.targets[self._range(shard)].numpy()
         stacked, w = np.stack(blocks), normalised(weights, len(blocks))
         k = targets.shape[1]
         means, variances = stacked[..., 1 : 1 + k], stacked[..., 1 + k :]
-        running, share = mixed(stacked[..., 0], w), np.full(len(blocks), 1 / len(blocks)) if w is None else w
-        mean = np.tensordot(share, means, 1)
-        std = np.sqrt(np.tensordot(share, variances + (means - mean) ** 2, 1))
+        running = mixed(stacked[..., 0], w)
+        mean, std = mixture_moments(means, variances, w)
         each = {"target": targets, "mean": mean, "std": std}
         rows = {
             **{name: values[:, 0] if k == 1 else values for name, values in each.items()},

@@ -79,7 +79,8 @@ class Targeted(Sharded):
 
 
 class Measured(Targeted):
-    """Base of splits whose predictive has a mean and a log density: metrics of their rows, and curves of RMSE and NLL."""
+    """Base of splits whose predictive has a mean and a log density: metrics of their rows, and curves of RMSE and
+    NLL."""
 
     _measured: tuple[Metric, ...]
 
@@ -243,12 +244,17 @@ def _exp(x: float) -> float:
 
 def moments(blocks: Sequence[Array], weights: Sequence[float] | None = None) -> tuple[Array, Array]:
     """Return mean and standard deviation, each [n, outputs], of the mixture of the samples' Gaussians, with their weights."""
-    stacked, w = np.stack(blocks), normalised(weights, len(blocks))
-    means, sigmas = stacked[..., :-1], stacked[..., -1:]
-    if w is not None:
-        mean = np.tensordot(w, means, 1)
-        return mean, np.sqrt(np.tensordot(w, sigmas**2 + (means - mean) ** 2, 1))
-    return means.mean(0), np.sqrt((sigmas**2).mean(0) + means.var(0))
+    stacked = np.stack(blocks)
+    return mixture_moments(stacked[..., :-1], stacked[..., -1:] ** 2, normalised(weights, len(blocks)))
+
+
+def mixture_moments(means: Array, variances: Array, weights: Array | None) -> tuple[Array, Array]:
+    """Return mean and standard deviation, each [n, outputs], of a mixture from those of its parts,
+    [samples, n, outputs]."""
+    if weights is not None:
+        mean = np.tensordot(weights, means, 1)
+        return mean, np.sqrt(np.tensordot(weights, variances + (means - mean) ** 2, 1))
+    return means.mean(0), np.sqrt(variances.mean(0) + means.var(0))
 
 
 def mixed(log_p: Array, weights: Array | None) -> Array:
@@ -264,7 +270,8 @@ def mixed(log_p: Array, weights: Array | None) -> Array:
 
 
 def averages(means: Array, weights: Array | None) -> Array:
-    """Return the (weighted) mean of the first 1, 2, … samples' means, [samples, n, outputs]; nan while weights are 0."""
+    """Return the (weighted) mean of the first 1, 2, … samples' means, [samples, n, outputs]; nan while weights are
+    0."""
     if weights is None:
         return np.cumsum(means, axis=0) / np.arange(1, len(means) + 1)[:, None, None]
     with np.errstate(invalid="ignore"):

@@ -187,7 +187,8 @@ def noise_to_json(noise: float | OutputNoise | None) -> Any:
 def _likelihood(given: Any, kind: str) -> Any:
     """Return the likelihood of an ensemble's kind, from an object or a file's JSON."""
     if kind != "distribution":
-        return require(given is None, "likelihood", given, "be left out: only kind distribution has it")
+        require(given is None, "likelihood", given, "be left out: only kind distribution has it")
+        return None
     from raychains.tasks.likelihoods import Distributed, distributed_from_json  # what other ensembles do without
 
     return given if isinstance(given, Distributed) else distributed_from_json(given)
@@ -203,11 +204,11 @@ class PosteriorPredictive(nn.Module):
     """The equally weighted (or weighted) average over samples of a posterior, p(y | x) = Σ_s w_s p(y | x, θ_s).
 
     ``forward(x)`` takes inputs [n, …] and gives `Classified` (probabilities, entropy, expected entropy, mutual
-    information) or `Regressed` (mean, variance, aleatoric, epistemic; also of a distribution). Samples are stacked on axis 0 of buffers and run
-    several at a time by `torch.func.vmap` where that pays and memory allows, else one after another; the result is the
-    same up to rounding. `to`, `half`, autocast, `no_grad`
-    and `state_dict` work as for any module; dropout is off and BatchNorm uses each sample's own statistics, also after
-    ``train()``. Gradients with respect to the input flow unless switched off: wrap calls in `torch.inference_mode`.
+    information) or `Regressed` (mean, variance, aleatoric, epistemic; also of a distribution). Samples are stacked on
+    axis 0 of buffers and run several at a time by `torch.func.vmap` where that pays and memory allows, else one after
+    another; the result is the same up to rounding. `to`, `half`, autocast, `no_grad` and `state_dict` work as for any
+    module; dropout is off and BatchNorm uses each sample's own statistics, also after ``train()``. Gradients with
+    respect to the input flow unless switched off: wrap calls in `torch.inference_mode`.
 
     Args:
         model: the network; kept in evaluation mode, its own parameters are not used.

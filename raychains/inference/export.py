@@ -113,8 +113,8 @@ def _kind(task: Any) -> dict[str, Any]:
     if task.predicts == "distribution":
         return {"kind": "distribution", "likelihood": task.likelihood}
     raise UserError(
-        f"task must be a classification or a regression with a known likelihood, got one that predicts {task.predicts}: "
-        "what its likelihood says of an input is known to its own code alone"
+        "task must be a classification or a regression with a known likelihood, got one that predicts "
+        f"{task.predicts}: what its likelihood says of an input is known to its own code alone"
     )
 
 

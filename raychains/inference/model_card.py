@@ -37,8 +37,8 @@ ANSWERS = {
     '"intervals": 0.9 also the 90 % credible interval of each probability over the samples.',
     "regression": 'The answer holds mean and sd of each input, noise included; with "quantiles": [0.05, 0.5, 0.95] also '
     "these quantiles of the mixture over the samples.",
-    "distribution": "The answer holds mean and sd of each input under the mixture over the samples; of labels mean is the "
-    "probability of each.",
+    "distribution": "The answer holds mean and sd of each input under the mixture over the samples; of labels mean is "
+    "the probability of each.",
 }
 
 

@@ -18,9 +18,9 @@ from raychains.core.registry import is_local, is_path
 from raychains.core.sample import check_tensors
 from raychains.core.spec import ChainSpec
 from raychains.core.validation import integer, is_int, is_number
-from raychains.evaluation.base import fed
+from raychains.evaluation.base import fed, normalised
 from raychains.evaluation.classification import Average, log_probabilities
-from raychains.evaluation.regression import gaussians, moments, outputs
+from raychains.evaluation.regression import gaussians, mixture_moments, moments, outputs
 from raychains.inference.networks import refused, tensor_of
 from raychains.planning.comparison import Arm, Comparison
 from raychains.store import ChainStore, RunStore, SampleRecord, Storage, initial_states
@@ -176,8 +176,8 @@ def import_parts(comparison: Comparison, *, task: bool = True) -> None:
 
 
 class Predictive:
-    """p(y | x) = Σ_s w_s p(y | x, θ_s) over the samples of one arm and one group of repeats; w_s = 1/S unless chains have
-    shares.
+    """p(y | x) = Σ_s w_s p(y | x, θ_s) over the samples of one arm and one group of repeats; w_s = 1/S unless chains
+    have shares.
 
     Samples are read from the store one at a time at each call, so memory holds one network.
     """
@@ -215,8 +215,8 @@ class Predictive:
     def mean_and_std(self, x: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Return mean and standard deviation, noise included, of a regression's predictive at inputs ``x`` [n, …].
 
-        Both [n], or [n, outputs] where there are several: those of the mixture Σ_s w_s N(μ_s(x), σ_s(x)²), or of that of
-        the likelihood's distributions.
+        Both [n], or [n, outputs] where there are several: those of the mixture Σ_s w_s N(μ_s(x), σ_s(x)²), or of that
+        of the likelihood's distributions.
 
         Raises:
             UserError: the task predicts neither.
@@ -250,7 +250,8 @@ class Predictive:
         return found[:, 0] if found.shape[1] == 1 else found
 
     def _distribution_moments(self, x: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Return mean and standard deviation of the mixture of the samples' distributions at inputs ``x``, [n, targets]."""
+        """Return mean and standard deviation of the mixture of the samples' distributions at inputs ``x``,
+        [n, targets]."""
         inputs, task = self._inputs(x), cast(Any, self._selection.task)
         found = []
         for tensors in self._selection.completed():
@@ -258,10 +259,7 @@ class Predictive:
             each = task.likelihood.distribution(out.reshape(len(out), -1))
             found.append((each.mean.numpy(), each.variance.numpy()))
         means, variances = (np.stack(parts) for parts in zip(*found, strict=True))
-        given = self._selection.weights
-        share = np.full(len(means), 1 / len(means)) if given is None else np.asarray(given) / np.sum(given)
-        mean = np.tensordot(share, means, 1)
-        return mean, np.sqrt(np.tensordot(share, variances + (means - mean) ** 2, 1))
+        return mixture_moments(means, variances, normalised(self._selection.weights, len(means)))
 
     def _gaussians(self, x: Any, asked: str) -> list[np.ndarray[Any, Any]]:
         """Return each sample's means and σ at inputs ``x``, [n, outputs + 1]."""

@@ -33,7 +33,8 @@ FOLDS = 3
 LONG_PILOT = 100
 """Epochs of a chain from which on pilots have two rungs; shorter ones are not halved once more."""
 PARTS = (1 / 3, 2 / 3)
-"""Least and most of what pilots left over that the base takes beside another candidate; between them it is its share."""
+"""Least and most of what pilots left over that the base takes beside another candidate; between them it is its
+share."""
 LEAST_SHARE = 0.1
 """Share of a predictive below which a candidate is left out of it, and that the base has at least: it is there where
 chains fail."""
@@ -235,7 +236,8 @@ def _with_prior(variant: Variant, options: Fit) -> Variant:
 
 
 def _rungs(epochs: int, candidates: int, folds: int) -> tuple[Rung, ...]:
-    """Return one rung of so many epochs; where chains are long two that share them, the second with half the candidates."""
+    """Return one rung of so many epochs; where chains are long two that share them, the second with half the
+    candidates."""
     chains = 2 if folds == 1 else 1
     each = epochs // (candidates * chains * folds)
     if each < LONG_PILOT:
@@ -316,11 +318,12 @@ class Judged:
 def decide(tried: Mapping[str, Tried], rung: int, keep: int, bases: Collection[str]) -> list[Judged]:
     """Return every candidate after a rung, the base first and the others by the density of their mixtures with it.
 
-    The base is the best of several, or the first one within one standard error of it. Each other candidate is mixed with
-    it by the weights that stack the two on the held-out examples (`raychains.evaluation.weights.stack`), with `PSEUDO`
-    examples for either alone. With ``keep`` above 1 the base and the ``keep`` − 1 best others go on. With 1 the final
-    predictive is chosen: the base mixed with the first of the others whose mixture lies within one standard error of the
-    best one; the other one is left out with a share of less than `LEAST_SHARE`, and the base has at least that.
+    The base is the best of several, or the first one within one standard error of it. Each other candidate is mixed
+    with it by the weights that stack the two on the held-out examples (`raychains.evaluation.weights.stack`), with
+    `PSEUDO` examples for either alone. With ``keep`` above 1 the base and the ``keep`` − 1 best others go on. With 1
+    the final predictive is chosen: the base mixed with the first of the others whose mixture lies within one standard
+    error of the best one; the other one is left out with a share of less than `LEAST_SHARE`, and the base has at least
+    that.
 
     Args:
         tried: by candidate, in the order in which ties are decided.

@@ -55,8 +55,8 @@ class MethodPreset:
     full_batch: bool = False
     """True if every step reads all training data, unless the user passes a batch size."""
     fixed: bool = False
-    """True if the schedule belongs to the name: ``csgld`` is SGLD under a cyclical step size and nothing else. Of chains that
-    stop early it is the one that comes by itself."""
+    """True if the schedule belongs to the name: ``csgld`` is SGLD under a cyclical step size and nothing else. Of
+    chains that stop early it is the one that comes by itself."""
     draws: int | None = None
     """Draws that a network's chain keeps at the most, evenly spaced, unless the user passes a thinning; None keeps all."""
     last_epoch_measures: bool = False

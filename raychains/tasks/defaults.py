@@ -34,7 +34,8 @@ class Defaults:
     run: str = "csghmc"
     """The method that `raychains run` samples with."""
     untuned: str | None = None
-    """The same where the user states nothing of the steps (`STEPS`), one that needs no step size of theirs; None is ``run``."""
+    """The same where the user states nothing of the steps (`STEPS`), one that needs no step size of theirs; None is
+    ``run``."""
     schedule: str | None = None
     """The step size's schedule in `raychains run`; None is the method's own."""
     lr: Rates

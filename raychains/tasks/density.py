@@ -74,9 +74,9 @@ class FromLogDensity(LogDensity):
             effective sample size, means and standard deviations.
         name: what the run is called, 1 to 60 letters, digits, spaces, dots or dashes.
         version: part of the identity, for changes that leave the values at the few points as they were.
-        defaults: values of options that are left out of a run, as in ``{"steps": 10_000}``. Unless they say otherwise there
-            is one repeat, and the sampler is MCLMC that tunes itself; in one dimension, or where they or a run state
-            ``lr``, ``momentum``, ``schedule`` or ``batch_size``, it is SGHMC of a constant step size.
+        defaults: values of options that are left out of a run, as in ``{"steps": 10_000}``. Unless they say otherwise
+            there is one repeat, and the sampler is MCLMC that tunes itself; in one dimension, or where they or a run
+            state ``lr``, ``momentum``, ``schedule`` or ``batch_size``, it is SGHMC of a constant step size.
 
     Raises:
         UserError: a function that cannot be sampled, or a setting out of range.

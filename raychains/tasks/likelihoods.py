@@ -293,7 +293,8 @@ class Distributed(Likelihood):
 
     @abstractmethod
     def distribution(self, outputs: Tensor) -> Distribution:
-        """Return p(y | x, θ) of outputs [..., n, width]: a distribution with the batch [..., n] and the event [targets].
+        """Return p(y | x, θ) of outputs [..., n, width]: a distribution with the batch [..., n] and the event
+        [targets].
 
         It is asked in every step: give ``validate_args=False``.
         """
@@ -301,9 +302,13 @@ class Distributed(Likelihood):
     def check(self, outputs: Tensor, targets: Tensor) -> None:
         y = _flat(targets, 1)
         wide, k = _flat(outputs, 1), y.shape[1]
-        if targets.is_complex() or self.per_target not in (None, wide.shape[1] / k):
+        if targets.is_complex() or not k:
             raise UserError(
-                f"model_fn must give {k * (self.per_target or 1)} outputs for each example under loss {self.name}, "
+                f"loss {self.name} needs real targets [n] or [n, targets], got {_kind(targets)} {[*targets.shape]}"
+            )
+        if self.per_target is not None and wide.shape[1] != k * self.per_target:
+            raise UserError(
+                f"model_fn must give {k * self.per_target} outputs for each example under loss {self.name}, "
                 f"{self.per_target} for each target, got {wide.shape[1]}"
             )
         try:
@@ -313,8 +318,8 @@ class Distributed(Likelihood):
         shapes = tuple(found.batch_shape), tuple(found.event_shape)
         if shapes != ((len(y),), (k,)):
             raise UserError(
-                f"loss {self.name} must return a distribution with the batch [n] and the event [{k}], the targets of an "
-                f"example, got the batch {list(shapes[0])} and the event {list(shapes[1])} for n = {len(y)}"
+                f"loss {self.name} must return a distribution with the batch [n] and the event [{k}], the targets of "
+                f"an example, got the batch {list(shapes[0])} and the event {list(shapes[1])} for n = {len(y)}"
             )
 
     def check_all(self, outputs: Tensor, targets: Tensor, name: str) -> None:
@@ -380,8 +385,8 @@ class Poisson(Distributed):
 
 
 class NegativeBinomial(Distributed):
-    """Counts with the mean μ_j = exp f_j and the variance μ_j + μ_j²/r_j, r_j = softplus(f_{k+j}) + 1e-6: outputs [n, 2k],
-    targets [n] (k = 1) or [n, k].
+    """Counts with the mean μ_j = exp f_j and the variance μ_j + μ_j²/r_j, r_j = softplus(f_{k+j}) + 1e-6: outputs
+    [n, 2k], targets [n] (k = 1) or [n, k].
 
     Source: Hilbe 2011, the parametrisation NB2.
     """
@@ -395,8 +400,8 @@ class NegativeBinomial(Distributed):
 
 
 class StudentT(Distributed):
-    """y_j | x, θ ~ f_j + σ_j·t_ν, heavy tails for targets with outliers: outputs [n, 2k], σ_j = softplus(f_{k+j}) + 1e-6,
-    targets [n] (k = 1) or [n, k].
+    """y_j | x, θ ~ f_j + σ_j·t_ν, heavy tails for targets with outliers: outputs [n, 2k], σ_j = softplus(f_{k+j}) +
+    1e-6, targets [n] (k = 1) or [n, k].
 
     Args:
         df: ν, the degrees of freedom; above 2 the predictive has a standard deviation.

@@ -1,4 +1,5 @@
-"""Likelihoods that are torch distributions: log p as SciPy has it, posteriors by quadrature, the predictive end to end."""
+"""Likelihoods that are torch distributions: log p as SciPy has it, posteriors by quadrature, the predictive end to
+end."""
 
 from __future__ import annotations
 
@@ -198,6 +199,7 @@ def test_a_likelihood_of_ones_own_is_one_class(tmp_path: Path) -> None:
             2,
             ("model_fn must give 3 outputs for each example under loss bernoulli", "got 2"),
         ),
+        ("bernoulli", np.empty((N, 0)), 2, ("loss bernoulli needs real targets", "[4, 0]")),
         (
             "bernoulli",
             np.full((N, 2), 0.5),
