@@ -17,7 +17,7 @@ from raychains.chain.initialization import some
 from raychains.core.errors import UserError, near_miss, require, unknown_name
 from raychains.core.sample import THETA, SampleMeta
 from raychains.core.spec import ChainSpec, digest_of
-from raychains.evaluation.base import SHARD, Array, Evaluation, gather
+from raychains.evaluation.base import Array, Evaluation, gather
 from raychains.inference.predictive import Selection, select
 from raychains.measures.draws import finished, labels_of, of_network, read, target_of, variables_of
 from raychains.planning import Comparison
@@ -355,7 +355,7 @@ def _predictive(
     for i, block in enumerate(predictions):
         if i not in place:
             continue
-        parts = [block[k * SHARD : (k + 1) * SHARD] for k in range(evaluation.shards)]
+        parts = [block[evaluation.range_of(shard)] for shard in range(evaluation.shards)]
         rows = gather([evaluation.reduce([part], shard) for shard, part in enumerate(parts)])
         target = next((name for name in ("label", "target") if name in rows), None)
         for name in ("log_p_label", "log_p"):

@@ -197,7 +197,8 @@ class _Fitting:
             examples=self.task.num_data,
             has_val="val" in list(self.task.splits()),
             several_folds=self.divisible,
-            regression=self.task.predicts != "classes",
+            regression=self.task.predicts not in ("classes", "positions"),
+            labels=self.task.labels_per_example,
             batch_size=None
             if tasks.is_own(self.task.spec())
             else methods.defaults(self.options.task, self.task).batch_size,

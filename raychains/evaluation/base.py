@@ -95,6 +95,15 @@ class Evaluation(ABC):
     def shards(self) -> int:
         """The number of the split's shards."""
 
+    @property
+    def per_shard(self) -> int:
+        """The number of examples of a shard, but for the last one."""
+        return SHARD
+
+    def range_of(self, shard: int) -> slice:
+        """Return where the examples of a shard are among the split's."""
+        return slice(shard * self.per_shard, (shard + 1) * self.per_shard)
+
     def warm(self) -> None:  # noqa: B027  nothing to import is a fine answer
         """Import what `summarise` needs, ahead of need."""
 
@@ -177,10 +186,10 @@ class Sharded(Evaluation):
 
     @property
     def shards(self) -> int:
-        return -(-self.examples // SHARD)
+        return -(-self.examples // self.per_shard)
 
     def _range(self, shard: int) -> slice:
-        return slice(shard * SHARD, (shard + 1) * SHARD)
+        return self.range_of(shard)
 
     def to(self, device: torch.device) -> None:
         self._model, self._device = self._model.to(device), device
@@ -276,6 +285,17 @@ def normalised(weights: Sequence[float] | None, samples: int) -> Array | None:
         return None
     scaled = found / found.max()
     return scaled / scaled.sum()
+
+
+def joined(blocks: Sequence[Array]) -> Array:
+    """Return a sample's blocks of all shards as one, [examples, …].
+
+    Of a label per position, shards of shorter examples get zeros behind their own positions.
+    """
+    if len({block.shape[1:] for block in blocks}) > 1:
+        most = max(block.shape[1] for block in blocks)
+        blocks = [np.pad(block, ((0, 0), (0, most - block.shape[1]), (0, 0))) for block in blocks]
+    return np.concatenate(blocks)
 
 
 def gather(parts: Sequence[Reduced]) -> dict[str, Array]:

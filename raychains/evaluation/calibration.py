@@ -90,6 +90,22 @@ def classwise_error(sums: Array) -> float:
     return float(np.abs(hits - total).sum() / (count[0].sum() * len(count)))
 
 
+def top_class_sums(confidence: Array, right: Array, bins: int = BINS) -> Array:
+    """Return, per bin of equal width of the confidence [n], examples, Σ confidence and those that are right, [3, bins].
+
+    The sums of shards add up to those of the split; `top_class_error` of them is the error of `equal_width`.
+    """
+    confidence = np.clip(confidence, 0, 1)
+    where = width_bin(confidence, bins)
+    return np.stack([np.bincount(where, weights=w, minlength=bins) for w in (np.ones(len(where)), confidence, right)])
+
+
+def top_class_error(sums: Array) -> float:
+    """Return the expected calibration error from `top_class_sums`, in [0, 1]; nan without examples."""
+    count, total, hits = sums
+    return float(np.abs(hits - total).sum() / count.sum()) if count.sum() else float("nan")
+
+
 def top_class(rows: Rows) -> tuple[Array, Array]:
     """Return confidences [n] and whether the top class is right [n]. A rounding above 1 counts as 1."""
     right = np.asarray(rows["prediction"]) == np.asarray(rows["label"])

@@ -202,8 +202,9 @@ def log_probabilities(
     inputs: Tensor,
     *,
     prepare: Prepare | None = None,
+    axis: int = -1,
 ) -> Array:
-    """Return the log-probabilities of one sample, [inputs, classes]; float16 above 100 classes, else float32.
+    """Return the log-probabilities of one sample, [inputs, …, classes]; float16 above 100 classes, else float32.
 
     The softmax is taken in float32 at least, whatever the network's own dtype.
 
@@ -212,6 +213,7 @@ def log_probabilities(
         tensors: the sample's.
         inputs: [n, …], on the model's device; of those with several axes it takes `IMAGES_AT_ONCE` at a time.
         prepare: turns ``inputs`` into the network's; None leaves them as they are.
+        axis: of the classes among the network's outputs.
     """
     load_sample(model, tensors)
     dtype = next(model.parameters()).dtype
@@ -219,7 +221,7 @@ def log_probabilities(
     at_once = IMAGES_AT_ONCE if inputs.ndim > 2 else max(1, len(inputs))
     for part in inputs.split(at_once):
         x = part if prepare is None else prepare(part)
-        logits = model(fed(x, dtype))
+        logits = model(fed(x, dtype)).movedim(axis, -1)
         log_p = torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
         blocks.append(log_p.to(torch.float16 if logits.shape[-1] > MANY_CLASSES else torch.float32))
     return gpus.array(torch.cat(blocks))  # a GPU is waited for once

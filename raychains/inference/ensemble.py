@@ -218,11 +218,14 @@ class PosteriorPredictive(nn.Module):
         weights: w_s ≥ 0 per sample; default equal. They are divided by their sum.
         prepare: what is done to uint8 images, ``{"kind": "normalise", "mean": […], "std": […]}`` per channel on the scale
             [0, 1]; floating inputs are taken as prepared already. Default nothing.
-        kind: classification, where the network gives logits [n, …, classes]; regression, where it gives means [n] or
+        kind: classification, where the network gives logits [n, …, classes], or with ``class_axis=1`` [n, classes, …],
+            as of pixels; regression, where it gives means [n] or
             [n, outputs] under Gaussian noise; or distribution, where the ``likelihood`` says what its outputs mean.
         likelihood: a `raychains.tasks.likelihoods.Distributed`, or how a file states one of raychains'.
         noise: σ of a regression; an `OutputNoise` of a network with the two outputs of the likelihood ``heteroscedastic``;
             None where each sample has its own, ``log_noise`` = log σ.
+        class_axis: of the classes among a classification's logits; those of `outputs` and all probabilities have them
+            last.
         chunk: samples run at a time; 1 is sequential, "auto" measures the network's activations and takes as many as a
             small part of the memory holds (on a CPU: as the cache does). One that does not fit is made smaller. In
             `torch.export`, which knows neither memory nor batch, "auto" is 1.
@@ -246,6 +249,7 @@ class PosteriorPredictive(nn.Module):
         kind: str = "classification",
         noise: float | OutputNoise | Mapping[str, Any] | None = None,
         likelihood: Any = None,
+        class_axis: int = -1,
         chunk: int | Literal["auto"] = "auto",
     ) -> None:
         super().__init__()
@@ -253,6 +257,9 @@ class PosteriorPredictive(nn.Module):
         networks.check_tensors(samples, shared)
         one_of("kind", kind, ("classification", "regression", "distribution"))
         self.likelihood = _likelihood(likelihood, kind)
+        ok = class_axis == -1 or (kind == "classification" and is_int(class_axis) and class_axis >= 1)
+        require(ok, "class_axis", class_axis, "be -1, or of a classification the classes' axis among the logits'")
+        self.class_axis = class_axis
         require(noise is None or kind == "regression", "noise", noise, "be left out: only a regression has it")
         noise = noise_of(noise)
         ok = (isinstance(chunk, str) and chunk == "auto") or (is_int(chunk) and chunk >= 1)
@@ -310,7 +317,7 @@ class PosteriorPredictive(nn.Module):
         network = model if model is not None else networks.rebuild(about.get("network"), str(file), trust)
         stacked, shared = files.tensors(file, about, where)
         settings = {"weights": about.get("weights"), "noise": about.get("noise"), "prepare": about.get("preparation")}
-        settings["likelihood"] = about.get("likelihood")
+        settings |= {"likelihood": about.get("likelihood"), "class_axis": about.get("class_axis", -1)}
         kind = about.get("kind", "classification")
         return cls(network, stacked, shared=shared, kind=kind, chunk=chunk, **settings).to(where)
 
@@ -338,7 +345,10 @@ class PosteriorPredictive(nn.Module):
             return regress(self._gaussians(outputs) if self.likelihood is None else self._moments(outputs))
 
     def outputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (weights w_s [S], which add up to 1; the network's outputs under each sample [S, n, …]) of inputs ``x``."""
+        """Return (weights w_s [S], which add up to 1; the network's outputs under each sample [S, n, …]) of inputs ``x``.
+
+        Of a classification the classes are on their last axis.
+        """
         with _ONE_AT_A_TIME:
             weights, outputs = zip(*self._chunks(x), strict=True)
             return torch.cat(weights), torch.cat(outputs)
@@ -397,7 +407,10 @@ class PosteriorPredictive(nn.Module):
         dtype = next((tensors[n].dtype for n, _ in network.named_parameters() if n in tensors), torch.float32)
         x = prepare_inputs(x, self.prepare, dtype)
         network.eval()  # its owner may have set it to training
-        return self._outputs(_Runner(network, samples, shared), x)
+        found = self._outputs(_Runner(network, samples, shared), x)
+        if self.class_axis == -1:
+            return found
+        return ((weights, outputs.movedim(self.class_axis + 1, -1)) for weights, outputs in found)
 
     def _shares(self) -> Tensor:
         """w_s, which add up to 1."""

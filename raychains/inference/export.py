@@ -108,6 +108,11 @@ def _kind(task: Any) -> dict[str, Any]:
     """An ensemble's kind, from the task."""
     if task.predicts == "classes":
         return {"kind": "classification"}
+    if task.predicts == "positions":
+        return {
+            "kind": "classification",
+            **({} if task.likelihood.axis == -1 else {"class_axis": task.likelihood.axis}),
+        }
     if task.predicts == "gaussian":
         return {"kind": "regression", "noise": noise_to_json(task.noise)}
     if task.predicts == "distribution":

@@ -23,9 +23,11 @@ from raychains.core import bounded
 from raychains.core.errors import StorageRefused, UserError, shown
 from raychains.store import codec
 
-FORMAT = 1
+FORMAT = 2
 KEY = "posterior"
 """Entry of the description that holds the format's number."""
+SECOND = ("class_axis",)
+"""Entries that a reader of format 1 would pass over; a file without them is of format 1."""
 BLOCK = 1 << 24
 """Bytes that are hashed at a time."""
 _NO_HASH = "0" * 64
@@ -143,7 +145,8 @@ def _layout(first: Mapping[str, Tensor], size: int, shared: Mapping[str, Tensor]
 
 
 def _header(layout: Layout, about: Mapping[str, Any], digest: str) -> bytes:
-    text = json.dumps({"format": codec.FORMAT, KEY: FORMAT, **about, "sha256": digest}, sort_keys=True, allow_nan=False)
+    number = 2 if any(name in about for name in SECOND) else 1
+    text = json.dumps({"format": codec.FORMAT, KEY: number, **about, "sha256": digest}, sort_keys=True, allow_nan=False)
     check = hashlib.sha256(text.encode()).hexdigest()
     header: dict[str, Any] = {"__metadata__": {"format": "pt", codec.KEY: text, codec.CHECK: check}}
     header |= _places(layout)

@@ -20,6 +20,7 @@ from raychains.core.spec import ChainSpec
 from raychains.core.validation import integer, is_int, is_number
 from raychains.evaluation.base import fed, normalised
 from raychains.evaluation.classification import Average, log_probabilities
+from raychains.evaluation.positions import probabilities
 from raychains.evaluation.regression import gaussians, mixture_moments, moments, outputs
 from raychains.inference.networks import refused, tensor_of
 from raychains.planning.comparison import Arm, Comparison
@@ -193,15 +194,23 @@ class Predictive:
     def __call__(self, x: Any) -> np.ndarray[Any, Any]:
         """Return probabilities [n, classes], float64, of inputs ``x`` [n, …] (array or tensor, as the task's data are).
 
+        Of labels per position they are [n, positions …, classes], the classes last in either order of the network's
+        outputs, at most 1 GiB of them in one call.
+
         Inputs of bytes (uint8) are prepared as the task does it; others are taken as prepared already. Of a regression
         and of a likelihood that is a distribution the mean of `mean_and_std`: of labels their probabilities.
 
         Raises:
-            UserError: the task's likelihood is the user's own function, of which only `outputs` is known.
+            UserError: the task's likelihood is the user's own function, of which only `outputs` is known; or more
+                probabilities than that.
         """
         task = self._selection.task
         if task.predicts in ("gaussian", "distribution"):
             return self.mean_and_std(x)[0]
+        if task.predicts == "positions":
+            own: Any = task
+            samples, axis = self._selection.completed(), own.likelihood.axis
+            return probabilities(self._model, samples, self._inputs(x), self._selection.weights, axis)
         if task.predicts != "classes":
             raise UserError("task has a likelihood of its own: predictive().outputs(x) gives what its samples say")
         inputs = self._inputs(x)

@@ -30,6 +30,8 @@ DTYPES = {"float32": torch.float32, "uint8": torch.uint8, "int64": torch.int64}
 """Those of inputs, by the names that a JSON body has for them."""
 LEVELS = 100
 """Most quantiles of one request."""
+NUMBERS = 4_000_000
+"""Most probabilities, or other numbers, of one answer: about 80 MB of JSON."""
 LOWEST = 1e-6
 """Least quantile; the greatest is 1 minus that."""
 HEADER = 10_000
@@ -321,6 +323,13 @@ def _answered(posterior: PosteriorPredictive, questions: Sequence[Question]) -> 
             arrays |= _spread(posterior, question, samples, part)
         if posterior.kind != "classification" and found[0].shape[1] == 1:
             arrays = {name: array[:, 0] for name, array in arrays.items()}
+        numbers = sum(array.size for array in arrays.values())
+        if numbers > NUMBERS:
+            few = max(1, len(question.inputs) * NUMBERS // numbers)
+            answers.append(
+                Refused(413, f"inputs give {numbers:,} numbers, at most {NUMBERS:,} in one answer: send {few} at once")
+            )
+            continue
         finite = all(np.isfinite(array).all() for array in arrays.values())
         answers.append(arrays if finite else Refused(422, "inputs give predictions that are not finite numbers"))
     return answers

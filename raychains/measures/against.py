@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from raychains.core.errors import UserError, require
 from raychains.data import probabilities
 from raychains.evaluation import bootstrap, metrics
-from raychains.evaluation.base import SHARD, Array, Evaluation, Rows, gather
+from raychains.evaluation.base import Array, Evaluation, Rows, gather
 from raychains.evaluation.classification import TINY, Classification
 from raychains.evaluation.regression import Regression
 from raychains.inference.run_data import RunData
@@ -32,7 +32,7 @@ def why_not(context: Context) -> str | None:
         return reason
     if isinstance(context.task.splits()[context.split], Classification | Regression):
         return None
-    return f"the split {context.split} has neither labels nor a Gaussian regression's targets"
+    return f"the split {context.split} has neither one label per example nor a Gaussian regression's targets"
 
 
 def predicted(given: Any, evaluation: Evaluation) -> Rows:
@@ -63,7 +63,7 @@ def predicted(given: Any, evaluation: Evaluation) -> Rows:
         least = float(found[:, -1].min())
         require(ok, "against", f"smallest standard deviation {least:g}", "hold finite means and positive deviations")
     shards = range(evaluation.shards)
-    return gather([evaluation.reduce([found[s * SHARD : (s + 1) * SHARD]], s) for s in shards])
+    return gather([evaluation.reduce([found[evaluation.range_of(s)]], s) for s in shards])
 
 
 def tables(context: Context) -> Tables:

@@ -103,7 +103,9 @@ class Measure:
 
 
 def no_classes(context: Context) -> str | None:
-    """Return the reason where the run's task is no classification."""
+    """Return the reason where the run's task is no classification of whole examples."""
+    if context.task.predicts == "positions":
+        return f"task {context.comparison.task} has labels per position, and this needs one label per example"
     if context.task.low_dimensional or context.task.predicts != "classes":
         return f"task {context.comparison.task} is no classification"
     return None

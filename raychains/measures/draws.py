@@ -15,7 +15,7 @@ from raychains.chain.sample_index import expected_samples
 from raychains.core.errors import require
 from raychains.core.sample import THETA, SampleMeta
 from raychains.core.spec import ChainSpec
-from raychains.evaluation.base import SHARD, Array, Evaluation
+from raychains.evaluation.base import Array, Evaluation
 from raychains.evaluation.exact import Exact
 from raychains.evaluation.vectors import projections
 from raychains.inference.predictive import Selection
@@ -274,9 +274,9 @@ def predicted_numbers(block: Array, labels: Array | None, seed: int = 0) -> dict
 
 def labels_of(evaluation: Evaluation, block: Array) -> Array | None:
     """Return the labels of a classifier's split, [examples], from one sample's predictions on it; None without any."""
-    parts = [block[i : i + SHARD] for i in range(0, len(block), SHARD)]
-    if len(parts) != evaluation.shards:
+    if -(-len(block) // evaluation.per_shard) != evaluation.shards:
         return None
+    parts = [block[evaluation.range_of(shard)] for shard in range(evaluation.shards)]
     rows = [evaluation.reduce([part], shard).rows for shard, part in enumerate(parts)]
     if not all("label" in r and "log_p_label" in r for r in rows):
         return None

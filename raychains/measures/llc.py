@@ -17,7 +17,7 @@ from raychains import priors, schedules
 from raychains.core.sample import THETA
 from raychains.core.spec import ChainSpec
 from raychains.evaluation import diagnostics
-from raychains.evaluation.base import SHARD, Array, Evaluation
+from raychains.evaluation.base import Array, Evaluation, joined
 from raychains.inference.run_data import RunData
 from raychains.measures import panels
 from raychains.measures.base import Context, Measure, Row, Tables, networks_only
@@ -82,14 +82,14 @@ def _is_local(spec: ChainSpec) -> bool:
 def losses(evaluation: Evaluation, block: Array) -> Array:
     """Return −log p(y | x, w) of each example, [examples], of one sample's predictions on the whole split."""
     shards = range(evaluation.shards)
-    return -np.concatenate([evaluation.log_likelihoods(block[s * SHARD : (s + 1) * SHARD], s) for s in shards])
+    return -np.concatenate([evaluation.log_likelihoods(block[evaluation.range_of(s)], s) for s in shards])
 
 
 def start_losses(root: Storage, evaluation: Evaluation, spec: ChainSpec) -> Array:
     """Return −log p(y | x, w*) of each example at a chain's start, [examples]."""
     tensors = initial_states.read(root, str(spec.start))
     blocks = [evaluation.predict(tensors, shard) for shard in range(evaluation.shards)]
-    return losses(evaluation, np.concatenate(blocks))
+    return losses(evaluation, joined(blocks))
 
 
 def _r_hat(series: Array) -> float:

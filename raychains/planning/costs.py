@@ -17,6 +17,7 @@ from raychains.core.errors import require
 from raychains.core.spec import ChainSpec
 from raychains.core.validation import is_number
 from raychains.evaluation.classification import MANY_CLASSES
+from raychains.evaluation.positions import Positions
 from raychains.evaluation.regression import Regression
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.comparison import Comparison
@@ -122,6 +123,8 @@ def predicted(task: Task, split: str) -> int:
     evaluation: Any = splits[split]
     if isinstance(evaluation, Regression):  # means and σ, in double precision
         return 8 * len(evaluation.inputs) * (evaluation.targets.shape[1] + 1)
+    if isinstance(evaluation, Positions):
+        return evaluation.predicted_bytes
     classes = getattr(evaluation, "classes", 1)
     return len(evaluation.inputs) * classes * (2 if classes > MANY_CLASSES else 4)
 

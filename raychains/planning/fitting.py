@@ -56,12 +56,13 @@ EXPLORATION = {1: 0.6, CYCLES: 0.8}
 UNIT, DECAY = ("gaussian:1",), {"weight_decay": 0.01}
 
 
-def candidates(regression: bool) -> tuple[Variant, ...]:
+def candidates(regression: bool, labels: float = 1.0) -> tuple[Variant, ...]:
     """Return the candidates in the order of ties, those that may be the base first.
 
     Gradients of a regression, divided by its noise, ask for shorter steps; csghmc's chains diverge on too many of them.
+    So do those of a sum over ``labels`` of an example.
     """
-    lr = 0.01 if regression else 0.03
+    lr = (0.01 if regression else 0.03) / labels
     bases = [
         Variant(f"{ENSEMBLE}-{rate:g}", f"AdamW, lr {rate:g}", ENSEMBLE, {"lr": rate, **DECAY}, schedule="linear")
         for rate in (0.01, 0.02)
@@ -180,6 +181,7 @@ def plan(
     has_val: bool,
     several_folds: bool,
     regression: bool,
+    labels: float = 1.0,
     batch_size: int | None,
     without: Collection[str] = (),
 ) -> FitPlan:
@@ -192,6 +194,7 @@ def plan(
         has_val: the task has a split ``val``, on which candidates are judged.
         several_folds: other parts of the training examples can be held out.
         regression: the task predicts numbers.
+        labels: `Task.labels_per_example`.
         batch_size: the task's; None chooses one by the number of examples.
         without: candidates that the network cannot have.
 
@@ -205,7 +208,7 @@ def plan(
         folds = 1
     elif folds is None:
         folds = FOLDS if examples < FEW else 1
-    tried = tuple(_with_prior(v, options) for v in candidates(regression) if v.name not in without)
+    tried = tuple(_with_prior(v, options) for v in candidates(regression, labels) if v.name not in without)
     rungs = _rungs(int(budget * PILOTS), len(tried), folds)
     least = math.ceil(_spent(_rungs(0, len(tried), folds), folds) / PILOTS)
     require(budget >= least, "budget", budget, f"be at least {least} epochs for {len(tried)} candidates")

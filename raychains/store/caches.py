@@ -17,7 +17,7 @@ import torch
 
 from raychains.core.errors import RaychainsError, StorageAway, StorageRefused, UserError
 from raychains.core.spec import ChainSpec, TaskSpec, digest_of
-from raychains.evaluation.base import Array, Evaluation
+from raychains.evaluation.base import Array, Evaluation, joined
 from raychains.store import codec, initial_states
 from raychains.store.chains import ChainStore, SampleRecord
 from raychains.store.filesystem import Storage, json_bytes
@@ -126,7 +126,7 @@ def predictions(
         if blocks is None:
             tensors = complete(ChainStore(root, spec.digest).sample(record.file)[0], start)
             blocks = [evaluation.predict(tensors, shard) for shard in range(evaluation.shards)]
-        yield np.concatenate(blocks)
+        yield joined(blocks)
 
 
 class PointMetrics:

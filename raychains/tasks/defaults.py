@@ -209,7 +209,7 @@ def _stated(name: str, task: Task) -> Defaults:
         require(other not in given, other, given.get(other), f"be left out for this task: give {unit}")
     general = _general(task, given.get("momentum", 0.9))
     if "lr" in given:
-        given["lr"] = _scaled(general.lr, method.kind, float(given["lr"]))
+        given["lr"] = _with_rate(general.lr, method.kind, float(given["lr"]))
     compared = (method.kind,) if "sampler" in task.defaults else general.samplers
     stated = not task.low_dimensional and bool(task.defaults.keys() & {"sampler", *STEPS})
     untuned = None if stated else task.untuned  # a density has seen to it itself
@@ -234,12 +234,16 @@ def _with_mapped(base: Defaults, mapped: Mapping[str, Mapping[Any, Any]], task: 
     return dataclasses.replace(base, lr=lr, of_sampler=of_sampler)
 
 
-def _scaled(given: Rates, sampler: str, lr: float) -> Rates:
+def _with_rate(given: Rates, sampler: str, lr: float) -> Rates:
     """Return step sizes that go with the sampler's ``lr``; those without one here, as a user's, tell nothing of others."""
     known = given.get(("cyclical", sampler))
-    factor = 1.0 if sampler in SCALE_FREE or known is None else lr / known
-    scaled = {at: rate * (1.0 if at[1] in SCALE_FREE else factor) for at, rate in given.items()}
-    return scaled | {(schedule, sampler): lr for schedule in ("cyclical", "decreasing")}
+    scaled = _scaled(given, 1.0 if sampler in SCALE_FREE or known is None else lr / known)
+    return {**scaled, **{(schedule, sampler): lr for schedule in ("cyclical", "decreasing")}}
+
+
+def _scaled(given: Rates, factor: float) -> Rates:
+    """Return step sizes times a factor, but those that do not go with the gradient's size."""
+    return {at: rate * (1.0 if at[1] in SCALE_FREE else factor) for at, rate in given.items()}
 
 
 def _general(task: Task, momentum: float = 0.9) -> Defaults:
@@ -248,7 +252,7 @@ def _general(task: Task, momentum: float = 0.9) -> Defaults:
         rates_of = density_rates(0.01, decreasing=0.05, gradient=1)
         return density(1.0, lr=rates_of, steps=20_000, batch_size=task.minibatch, untuned=task.untuned)
     own_prior = task.prior is not None or task.own_prior
-    rates_of = network_rates(0.05, momentum=momentum)
+    rates_of = _scaled(network_rates(0.05, momentum=momentum), 1 / task.labels_per_example)
     robust: dict[str, Any] = {"batch_size": min(SMALL_BATCH, task.num_data)} if task.num_data < SMALL_DATA else {}
     robust |= {} if own_prior else {"weight_decay": 1 / task.num_data}
     robust |= {"lr": {**rates_of, ("cyclical", "psgld"): 0.003}, "sampler_settings": {"psgld": {"eps": 0.001}}}

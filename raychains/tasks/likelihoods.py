@@ -1,10 +1,11 @@
-"""Likelihoods of a network's outputs: classes, Gaussian noise, torch distributions, or a user's loss function."""
+"""Likelihoods of a network's outputs: classes, also one for each position, Gaussian noise, torch distributions, or a
+user's loss function."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,10 +14,11 @@ from torch.distributions import Distribution
 from torch.nn import functional as F
 
 from raychains.core.errors import UserError, format_error, near_miss, require, shown
-from raychains.core.validation import as_number, is_number
+from raychains.core.validation import as_number, is_int, is_number
 from raychains.evaluation.base import Evaluation
 from raychains.evaluation.classification import Classification
 from raychains.evaluation.distributed import Distributed as OfDistributions
+from raychains.evaluation.positions import Positions
 from raychains.evaluation.regression import FLOOR, LOG_NOISE, Noise, OutputNoise, Pointwise, Regression
 from raychains.tasks.user_dataset import UserDataset
 
@@ -35,6 +37,19 @@ class Likelihood(ABC):
     """As `Task.predicts`."""
     noise: Noise = None
     """σ of Gaussian noise that is known, or an `OutputNoise` where the network gives it."""
+    lacks: Sequence[str] = ()
+    """Those of `each` and `fisher` that this object is without although its class defines them."""
+
+    def width(self, outputs: Tensor) -> int:
+        """Return the number of an example's outputs [n, …]; of classes their number."""
+        return outputs.shape[-1] if outputs.ndim > 1 else 1
+
+    def labels(self, targets: Tensor) -> float:
+        """Return how many labels of an example log p adds up, on average over targets [n, …].
+
+        Default step sizes of samplers whose steps grow with the gradient are divided by it.
+        """
+        return 1.0
 
     def extend(self, model: nn.Module) -> nn.Module:
         """Return the model with the likelihood's own parameters added."""
@@ -90,9 +105,35 @@ class Likelihood(ABC):
 
 
 class Classes(Likelihood):
-    """log p(y | x, θ) = log softmax(f)_y of logits f [n, classes] and labels [n]."""
+    """log p(y | x, θ) = log softmax(f)_y of logits f [n, classes] and labels [n].
+
+    Args:
+        weights: w_c, one for each class: log p of an example is multiplied by that of its label, so that the posterior
+            is ∝ Π_i p(y_i | x_i, θ)^w(y_i) · prior. N stays the number of examples; weights whose mean over them is 1
+            leave the data's total weight against the prior as it is. Metrics and predictions have no weights.
+    """
 
     name, predicts = "cross_entropy", "classes"
+
+    def __init__(self, weights: Sequence[float] | None = None) -> None:
+        self.weights: tuple[float, ...] | None = None
+        if weights is None:
+            return
+        given = weights.tolist() if hasattr(weights, "tolist") else weights
+        ok = isinstance(given, list | tuple) and all(is_number(w) and w >= 0 for w in given) and any(given)
+        require(ok, "weights", weights, "be a list of a finite number of at least 0 for each class, not all 0")
+        self.weights = tuple(map(float, given))
+        self.name, self.lacks = f"cross_entropy, weights {list(self.weights)}", ("fisher",)
+        self._on: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+
+    def _weights(self, outputs: Tensor) -> Tensor | None:
+        """Return the weights on the outputs' device, where they are put once."""
+        if self.weights is None:
+            return None
+        at = (outputs.device, outputs.dtype)
+        if at not in self._on:
+            self._on[at] = torch.tensor(self.weights, device=at[0], dtype=at[1])
+        return self._on[at]
 
     def check(self, outputs: Tensor, targets: Tensor) -> None:
         ok = outputs.ndim == 2 and targets.ndim == 1 and outputs.shape[1] >= 2
@@ -101,21 +142,23 @@ class Classes(Likelihood):
                 "loss cross_entropy needs logits [n, classes] and integer labels [n], got outputs "
                 f"{list(outputs.shape)} and {_kind(targets)} targets {list(targets.shape)} for {len(targets)} examples"
             )
-
-    def check_all(self, outputs: Tensor, targets: Tensor, name: str) -> None:
-        labels = targets.long()  # torch has no least uint16
-        least, most = int(labels.min()), int(labels.max())
-        if least < 0 or most >= outputs.shape[1]:
-            wrong = least if least < 0 else most
+        if self.weights is not None and len(self.weights) != outputs.shape[1]:
             raise UserError(
-                f"{name} must have labels in [0, {outputs.shape[1] - 1}], since the model has {outputs.shape[1]} outputs, got {wrong}"
+                f"weights must be one for each class, {outputs.shape[1]} as the model has outputs, got {len(self.weights)}"
             )
 
+    def check_all(self, outputs: Tensor, targets: Tensor, name: str) -> None:
+        _check_labels(targets.long(), outputs.shape[1], name)  # torch has no least uint16
+
     def loss(self, model: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(outputs, targets.long())
+        weights, labels = self._weights(outputs), targets.long()
+        if weights is None:
+            return F.cross_entropy(outputs, labels)
+        return F.cross_entropy(outputs, labels, weight=weights, reduction="sum") / len(labels)
 
     def each(self, parameters: Mapping[str, Tensor], outputs: Tensor, targets: Tensor) -> Tensor:
-        flat = F.cross_entropy(outputs.flatten(0, 1), targets.flatten().long(), reduction="none")
+        weights, labels = self._weights(outputs), targets.flatten().long()
+        flat = F.cross_entropy(outputs.flatten(0, 1), labels, weight=weights, reduction="none")
         return flat.view(targets.shape)
 
     def fisher(self, model: nn.Module, outputs: Tensor) -> Tensor:
@@ -136,6 +179,80 @@ class _Labelled(Classification):
     @property
     def fingerprint(self) -> str:
         return f"own/{self._known}"
+
+
+class PerPosition(Likelihood):
+    """log p(y | x, θ) = Σ_j log softmax(f_j)_{y_j} over the labelled positions j of an example: words, pixels, voxels.
+
+    Outputs are logits [n, positions …, classes], or [n, classes, positions …] with ``axis=1``; labels [n, positions …].
+    The loss of a batch is the mean over its n examples of that sum, so that T = 1 is the posterior. An example without
+    a label has log p = 0 and counts in N.
+
+    Args:
+        axis: of the classes among the outputs' axes: -1, the last one, or 1, the one behind the examples'.
+        ignore_index: the label of positions that are left out, such as padding.
+    """
+
+    predicts = "positions"
+
+    def __init__(self, axis: int = -1, ignore_index: int = -100) -> None:
+        ok = is_int(axis) and axis in (-1, 1)
+        require(ok, "axis", axis, "be -1 or 1: classes last, as of words, or behind the examples, as of pixels")
+        require(is_int(ignore_index), "ignore_index", ignore_index, "be an integer, the label of what is left out")
+        self.axis, self.ignore_index = axis, ignore_index
+        self.name = f"positions, axis {axis}, ignoring {ignore_index}"
+
+    def width(self, outputs: Tensor) -> int:
+        return outputs.shape[self.axis]
+
+    def labels(self, targets: Tensor) -> float:
+        return max(1.0, self._labelled(targets).sum().item() / len(targets))
+
+    def _labelled(self, targets: Tensor) -> Tensor:
+        return targets.long() != self.ignore_index
+
+    def check(self, outputs: Tensor, targets: Tensor) -> None:
+        ok = outputs.ndim >= 3 and outputs.movedim(self.axis, -1).shape[:-1] == targets.shape
+        ok = ok and outputs.is_floating_point() and self.width(outputs) >= 2
+        if not ok or targets.is_floating_point() or targets.is_complex():
+            form = "[n, positions …, classes]" if self.axis == -1 else "[n, classes, positions …]"
+            raise UserError(
+                f"a loss of labels per position, classes on axis {self.axis}, needs logits {form} and integer labels "
+                f"[n, positions …], got outputs {list(outputs.shape)} and {_kind(targets)} targets {list(targets.shape)}"
+            )
+
+    def check_all(self, outputs: Tensor, targets: Tensor, name: str) -> None:
+        labels = targets.long()[self._labelled(targets)]
+        require(len(labels) > 0, name, f"{self.ignore_index} at all positions", "have a label somewhere")
+        _check_labels(labels, self.width(outputs), name, f" or {self.ignore_index}")
+
+    def loss(self, model: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
+        logits = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+        labels = targets.long()
+        if self.axis == -1:
+            logits, labels = logits.flatten(0, -2), labels.flatten()
+        return F.cross_entropy(logits, labels, ignore_index=self.ignore_index, reduction="sum") / len(targets)
+
+    def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:
+        return Positions(
+            model=model,
+            data=data,
+            classes=classes,
+            positions=math.prod(data.first(1)[1].shape[1:]),
+            axis=self.axis,
+            ignore_index=self.ignore_index,
+            fingerprint=f"{data.fingerprint}/{self.name}",
+        )
+
+
+def _check_labels(labels: Tensor, classes: int, name: str, also: str = "") -> None:
+    """Refuse labels outside of [0, classes)."""
+    least, most = int(labels.min()), int(labels.max())
+    if least < 0 or most >= classes:
+        raise UserError(
+            f"{name} must have labels in [0, {classes - 1}]{also}, since the model has {classes} outputs, got "
+            f"{least if least < 0 else most}"
+        )
 
 
 class GaussianNoise(Likelihood):
@@ -428,6 +545,10 @@ NAMED: Mapping[str, type[Distributed]] = {
 """Likelihoods that are torch distributions, by the loss's name."""
 
 
+AXES = {"tokens": -1, "pixels": 1}
+"""Axis of the classes of a label per position, by the loss's name: the orders of Hugging Face and of torch."""
+
+
 def distributed_to_json(likelihood: Distributed) -> dict[str, Any]:
     """Return a likelihood of `NAMED` as a file states it.
 
@@ -523,10 +644,12 @@ def likelihood(loss: Any, noise: float | str | None) -> Likelihood:
         return loss
     if isinstance(loss, str) and loss in NAMED:
         return NAMED[loss]()
+    if isinstance(loss, str) and loss in AXES:
+        return PerPosition(AXES[loss])
     if callable(loss):
         return LossFunction(loss)
     if not isinstance(loss, str) or loss != "cross_entropy":
-        names = ("cross_entropy", "gaussian", "heteroscedastic", *NAMED)
+        names = ("cross_entropy", *AXES, "gaussian", "heteroscedastic", *NAMED)
         raise UserError(
             f"loss must be {', '.join(map(repr, names))} or a function of outputs and targets, got "
             f"{shown(loss)}{near_miss(loss, names)}"
@@ -555,7 +678,9 @@ def _kind(t: Tensor) -> str:
 
 
 def belongs(likelihood: Likelihood, name: str) -> bool:
-    """Return whether ``each``, ``gradients`` or ``fisher`` is of the loss that a likelihood has: a class below may replace `loss` alone."""
+    """Return whether ``each``, ``gradients`` or ``fisher`` is of the loss that a likelihood has: a class below may replace `loss` alone, and an object lack it."""
+    if name in likelihood.lacks:
+        return False
     classes = type(likelihood).__mro__
     own, loss = (next(i for i, c in enumerate(classes) if n in vars(c)) for n in (name, "loss"))
     general = classes[own] is Likelihood and name == "gradients"  # made of each

@@ -60,7 +60,9 @@ class FromModule(PredictiveTask):
         split_seed: of that choice.
         groups: a number or a text for each training example, [n]: whole groups are held out then, such as all rows of a
             patient, a day or a site.
-        loss: ``"cross_entropy"`` (logits [n, classes], integer labels [n]), ``"gaussian"`` (regression: outputs and targets
+        loss: ``"cross_entropy"`` (logits [n, classes], integer labels [n]), ``"tokens"`` (a label per position: logits
+            [n, positions …, classes], labels [n, positions …]), ``"pixels"`` (the same with logits [n, classes, positions …];
+            of both the label -100 is none, and log p of an example is the sum over its labels), ``"gaussian"`` (regression: outputs and targets
             [n] or [n, k]), ``"heteroscedastic"`` (regression: outputs [n, 2], the mean and what gives σ = softplus + 1e-6
             at each input; targets [n] or [n, 1]), ``"bernoulli"`` (labels of 0 and 1: logits and targets [n, labels]),
             ``"poisson"`` (counts: outputs log μ and targets [n, k]), ``"negative-binomial"`` or ``"student-t"``
@@ -129,6 +131,8 @@ class FromModule(PredictiveTask):
         self._metrics: tuple[Metric, ...] = ()
         model, other = self._checked_models()
         self._classes = self._try(model)
+        known = self._train.targets if self._train.read else self._train.first(VARIED)[1]
+        self.labels_per_example = self.likelihood.labels(known)
         try:
             self.data_notes = self._check_examples(model, other)
         except UserError:
@@ -337,5 +341,5 @@ class FromModule(PredictiveTask):
             if data.read:
                 self.likelihood.check_all(outputs, data.targets, name)
             self._try_not_finite(model, data, name)
-            width = outputs.shape[-1] if outputs.ndim > 1 else 1
+            width = self.likelihood.width(outputs)
         return width

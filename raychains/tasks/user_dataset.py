@@ -101,6 +101,12 @@ class UserDataset:
             return self._resident[0][at].clone()
         return examples(self._dataset, range(*at.indices(len(self))), self._name)[0]  # type: ignore[arg-type]
 
+    def pair(self, at: slice) -> Pair:
+        """Return inputs and targets of a range of examples, read together, on the CPU: tensors of their own."""
+        if self._resident is not None:
+            return self._resident[0][at].clone(), self._resident[1][at].clone()
+        return examples(self._dataset, range(*at.indices(len(self))), self._name)  # type: ignore[arg-type]
+
     def first(self, n: int) -> Pair:
         """Return inputs and targets of the first ``n`` examples, or of all."""
         return self.some(range(min(n, len(self))))
