@@ -255,7 +255,7 @@ def probabilities(
         shape = list(model(fed(inputs[:1], next(model.parameters()).dtype)).movedim(axis, -1).shape[1:])
     each = int(np.prod(shape))
     allowed = f"have at most {MOST_NUMBERS // each:,} inputs, whose {each:,} probabilities each take 1 GiB"
-    require(len(inputs) * each <= MOST_NUMBERS, "x", f"{len(inputs):,}", allowed)
+    require(len(inputs) * each <= MOST_NUMBERS, "x", len(inputs), allowed)
     parts = inputs.split(max(1, BLOCK // (4 * each)))
     averages = [Average((len(part) * each // shape[-1], shape[-1])) for part in parts]
     for s, tensors in enumerate(samples):

@@ -44,7 +44,7 @@ class Likelihood(ABC):
         """Return the number of an example's outputs [n, …]; of classes their number."""
         return outputs.shape[-1] if outputs.ndim > 1 else 1
 
-    def labels(self, targets: Tensor) -> float:
+    def labels_per_example(self, targets: Tensor) -> float:
         """Return how many labels of an example log p adds up, on average over targets [n, …].
 
         Default step sizes of samplers whose steps grow with the gradient are divided by it.
@@ -205,7 +205,7 @@ class PerPosition(Likelihood):
     def width(self, outputs: Tensor) -> int:
         return outputs.shape[self.axis]
 
-    def labels(self, targets: Tensor) -> float:
+    def labels_per_example(self, targets: Tensor) -> float:
         return max(1.0, self._labelled(targets).sum().item() / len(targets))
 
     def _labelled(self, targets: Tensor) -> Tensor:

@@ -132,7 +132,7 @@ class FromModule(PredictiveTask):
         model, other = self._checked_models()
         self._classes = self._try(model)
         known = self._train.targets if self._train.read else self._train.first(VARIED)[1]
-        self.labels_per_example = self.likelihood.labels(known)
+        self.labels_per_example = self.likelihood.labels_per_example(known)
         try:
             self.data_notes = self._check_examples(model, other)
         except UserError:

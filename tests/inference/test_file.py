@@ -214,8 +214,8 @@ def test_every_damage_is_found(tmp_path: Path) -> None:
 
 
 def test_newer_files_and_single_samples_are_told_apart(tmp_path: Path) -> None:
-    with refused("format", "2", "newer raychains"):
-        file.describe(written(tmp_path / "newer", posterior=2))
+    with refused("format", str(file.FORMAT + 1), "newer raychains"):
+        file.describe(written(tmp_path / "newer", posterior=file.FORMAT + 1))
     with refused("format", "newer raychains"):
         file.describe(written(tmp_path / "odd", posterior="x"))
     (tmp_path / "sample").write_bytes(codec.encode(samples()[0], {"index": 0}))
