@@ -111,6 +111,12 @@ def no_classes(context: Context) -> str | None:
     return None
 
 
+def class_weights(context: Context) -> str | None:
+    """Return the reason where chains sample a loss with class weights, of which a split's log p knows nothing."""
+    weighted = getattr(getattr(context.task, "likelihood", None), "weights", None) is not None
+    return f"task {context.comparison.task} has class weights, which its log p on a split has not" if weighted else None
+
+
 def not_labelled(context: Context) -> str | None:
     """Return the reason where there is neither confidence nor correctness on the run's split."""
     if reason := no_classes(context):

@@ -20,7 +20,7 @@ from raychains.evaluation import diagnostics
 from raychains.evaluation.base import Array, Evaluation, joined
 from raychains.inference.run_data import RunData
 from raychains.measures import panels
-from raychains.measures.base import Context, Measure, Row, Tables, networks_only
+from raychains.measures.base import Context, Measure, Row, Tables, class_weights, networks_only
 from raychains.measures.draws import evenly
 from raychains.measures.networks import Drawn, drawn
 from raychains.planning import Arm
@@ -39,7 +39,7 @@ APART = 1.1
 
 def why_not(context: Context) -> str | None:
     """Return the reason where no chain starts at a checkpoint, or the split is another than the chains learn from."""
-    if reason := networks_only(context):
+    if reason := networks_only(context) or class_weights(context):
         return reason
     if not any(_is_local(context.comparison.arms[arm].chains[group][0]) for arm, group in context.groups):
         return "no chain with noise starts at a checkpoint: raychains local makes such runs"

@@ -24,7 +24,7 @@ from raychains.evaluation.base import Array
 from raychains.evaluation.weights import DOMINANT
 from raychains.inference.run_data import RunData
 from raychains.measures import draws, panels
-from raychains.measures.base import Context
+from raychains.measures.base import Context, class_weights
 from raychains.measures.draws import target_of
 from raychains.planning.views import ALL, Key, Request, View, key_of
 from raychains.plotting import layout
@@ -137,6 +137,8 @@ def _each_alone(context: Context, split: str, arm: int, group: int, rows: bool) 
 
 
 def _harmonic(context: Context, arm: int, group: int) -> Iterator[_Found]:
+    if reason := class_weights(context):
+        raise UserError(f"weights harmonic average 1/likelihood of the training examples: {reason}")
     records = _records(context, arm, group)
     cold = [r.meta.temperature for _, r in records if not r.meta.temperature > 0]
     if cold:

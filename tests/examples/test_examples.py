@@ -183,3 +183,13 @@ def test_a_fit_of_several_labels_and_of_counts_predicts_both(tmp_path: Path) -> 
     assert (rows["std"] ** 2 > rows["mean"]).all() and rows["mean"].mean() == pytest.approx(
         rows["target"].mean(), rel=0.2
     )
+
+
+@pytest.mark.long
+def test_a_fit_of_labels_per_pixel_is_better_than_an_ensemble_and_draws_where_it_is_unsure(tmp_path: Path) -> None:
+    main = runpy.run_path(str(EXAMPLES / "pixels.py"))["main"]
+    result = main("2000", str(tmp_path), str(tmp_path / "pixels.png"))
+    beside = result.store.table("reference").to_pandas().set_index(["reference", "metric"])
+    assert beside.loc[("network", "nll"), "high"] < 0 and beside.loc[("ensemble", "nll"), "high"] < 0
+    assert result.results()["label_error"][0] < 0.25  # always saying background is wrong on a third of the pixels
+    assert (tmp_path / "pixels.png").read_bytes().startswith(b"\x89PNG")

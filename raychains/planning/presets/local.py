@@ -45,7 +45,8 @@ def local(options: Local, task: Task | None = None) -> Planned:
         options.nbeta is not None or n > 2, "nbeta", options.nbeta, f"be given for {n} examples: n/ln n is no number"
     )
     nbeta = options.nbeta if options.nbeta is not None else n / math.log(n)
-    epsilon = options.epsilon if options.epsilon is not None else EPSILON
+    labels = 1.0 if options.sampler == "psgld" else task.labels_per_example  # whose steps do not grow with the gradient
+    epsilon = options.epsilon if options.epsilon is not None else EPSILON / labels
     lr: Any = options.lr if options.lr is not None else epsilon * nbeta / 2
     positive("lr", lr)
     own, burn_in = _chains(options, task, lr=float(lr), temperature=n / nbeta)
