@@ -649,7 +649,7 @@ def likelihood(loss: Any, noise: float | str | None) -> Likelihood:
     if callable(loss):
         return LossFunction(loss)
     if not isinstance(loss, str) or loss != "cross_entropy":
-        names = ("cross_entropy", *AXES, "gaussian", "heteroscedastic", *NAMED)
+        names = ("cross_entropy", "gaussian", "heteroscedastic", *NAMED, *AXES)
         raise UserError(
             f"loss must be {', '.join(map(repr, names))} or a function of outputs and targets, got "
             f"{shown(loss)}{near_miss(loss, names)}"

@@ -131,8 +131,6 @@ class FromModule(PredictiveTask):
         self._metrics: tuple[Metric, ...] = ()
         model, other = self._checked_models()
         self._classes = self._try(model)
-        known = self._train.targets if self._train.read else self._train.first(VARIED)[1]
-        self.labels_per_example = self.likelihood.labels_per_example(known)
         try:
             self.data_notes = self._check_examples(model, other)
         except UserError:
@@ -292,6 +290,7 @@ class FromModule(PredictiveTask):
         train = self._train
         some = varied(train.targets if train.read else torch.zeros(len(train)), VARIED)
         inputs, targets = train.some(some)
+        self.labels_per_example = self.likelihood.labels_per_example(train.targets if train.read else targets)
         check_apart(other, self.network_inputs, inputs[:TRIED])
         with seeded(0):
             with torch.no_grad():
