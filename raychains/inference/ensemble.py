@@ -316,7 +316,11 @@ class PosteriorPredictive(nn.Module):
         about = files.describe(file)
         network = model if model is not None else networks.rebuild(about.get("network"), str(file), trust)
         stacked, shared = files.tensors(file, about, where)
-        settings: dict[str, Any] = {"weights": about.get("weights"), "noise": about.get("noise"), "prepare": about.get("preparation")}
+        settings: dict[str, Any] = {
+            "weights": about.get("weights"),
+            "noise": about.get("noise"),
+            "prepare": about.get("preparation"),
+        }
         settings |= {"likelihood": about.get("likelihood"), "class_axis": about.get("class_axis", -1)}
         kind = about.get("kind", "classification")
         return cls(network, stacked, shared=shared, kind=kind, chunk=chunk, **settings).to(where)

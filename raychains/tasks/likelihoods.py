@@ -231,7 +231,8 @@ class PerPosition(Likelihood):
         labels = targets.long()
         if self.axis == -1:
             logits, labels = logits.flatten(0, -2), labels.flatten()
-        return F.cross_entropy(logits, labels, ignore_index=self.ignore_index, reduction="sum") / len(targets)
+        # Of images torch's own sum is another one at each call on a GPU.
+        return F.cross_entropy(logits, labels, ignore_index=self.ignore_index, reduction="none").sum() / len(targets)
 
     def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:
         return Positions(

@@ -23,7 +23,7 @@ from raychains.core.config import Run
 from raychains.evaluation import bootstrap, calibration, positions
 from raychains.evaluation.base import gather, joined
 from raychains.evaluation.positions import Positions
-from raychains.inference import requests
+from raychains.inference import file, requests
 from raychains.measures import against, agreement, llc, ood
 from raychains.measures import calibration as calibration_measure
 from raychains.measures.base import Context
@@ -299,6 +299,8 @@ def test_predictions_exports_and_answers_are_the_same_numbers(
 ) -> None:
     x, p = WORDS[TEST], results[loss].predict(WORDS[TEST])
     exported = results[loss].export(str(tmp_path / "whole.safetensors"))
+    number = file.describe(exported.path)[file.KEY]
+    assert number == (1 if axis == -1 else 2)  # one that knows of no axis must not read it
     paths = os.pathsep.join([str(Path(rc.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-c", FRESH, str(exported.path), str(axis)], capture_output=True, text=True,
