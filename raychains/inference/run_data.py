@@ -207,9 +207,10 @@ def built_in_metrics(measured: Collection[str]) -> tuple[Metric, ...]:
     from raychains.evaluation.classification import Classification, OutOfDistribution
     from raychains.evaluation.exact import ModeCoverage, ModeShare
     from raychains.evaluation.moments import GaussianMoments, SampledMoments
+    from raychains.evaluation.positions import Positions
     from raychains.evaluation.regression import Pointwise, Regression
 
-    kinds: list[type[Evaluation]] = [Classification, Regression, Pointwise, OutOfDistribution]
+    kinds: list[type[Evaluation]] = [Classification, Regression, Pointwise, OutOfDistribution, Positions]
     kinds += [ModeCoverage, ModeShare, GaussianMoments, SampledMoments]
     return max(kinds, key=lambda kind: len({m.name for m in kind.metrics} & set(measured))).metrics
 

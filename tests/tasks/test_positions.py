@@ -24,6 +24,7 @@ from raychains.evaluation import bootstrap, calibration, positions
 from raychains.evaluation.base import gather, joined
 from raychains.evaluation.positions import Positions
 from raychains.inference import file, requests
+from raychains.inference.run_data import built_in_metrics
 from raychains.measures import against, agreement, llc, ood
 from raychains.measures import calibration as calibration_measure
 from raychains.measures.base import Context
@@ -357,6 +358,7 @@ def test_measures_arviz_and_the_page_work_or_say_what_they_need(results: dict[st
     )
     assert set(found) == {"nll", "mutual_information"}  # the others are ratios of sums
     assert found["nll"][0] < result.table(full=True)["nll"].iloc[0] < found["nll"][1]
+    assert built_in_metrics(names) == Positions.metrics
     page = (Path(result.path) / "report.html").read_text(encoding="utf-8")
     assert "NLL of a label (nats)" in page
     pytest.importorskip("arviz_base")
