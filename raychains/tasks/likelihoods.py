@@ -114,9 +114,9 @@ class Classes(Likelihood):
     """
 
     name, predicts = "cross_entropy", "classes"
+    weights: tuple[float, ...] | None = None
 
     def __init__(self, weights: Sequence[float] | None = None) -> None:
-        self.weights: tuple[float, ...] | None = None
         if weights is None:
             return
         given = weights.tolist() if hasattr(weights, "tolist") else weights

@@ -19,13 +19,14 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset
 
 import raychains as rc
+from raychains.chain.pack import task_refusal
 from raychains.core.config import Run
 from raychains.evaluation import bootstrap, calibration, positions
 from raychains.evaluation.base import gather, joined
 from raychains.evaluation.positions import Positions
 from raychains.inference import file, requests
 from raychains.inference.run_data import built_in_metrics
-from raychains.measures import against, agreement, llc, ood
+from raychains.measures import against, agreement, base, llc, ood
 from raychains.measures import calibration as calibration_measure
 from raychains.measures.base import Context
 from raychains.planning import costs, methods
@@ -119,6 +120,31 @@ def test_a_posterior_of_shared_logits_is_quadratures(tmp_path: Path) -> None:
     assert ess > 100
     assert abs(draws.mean() - mean) < 3 * (variance / ess) ** 0.5
     assert abs(draws.var() - variance) < 3 * variance * (2 / ess) ** 0.5 + 0.05 * variance  # and the step's own bias
+
+
+def test_a_posterior_with_class_weights_is_quadratures(tmp_path: Path) -> None:
+    """The same two logits for all examples: log p of an example of class c counts w_c times, N is the number of examples."""
+    n, ones_of, w = 60, 20, (0.5, 2.0)
+    x, y = torch.ones(n, 1), (torch.arange(n) < ones_of).long()
+    made = rc.Task.from_module(lambda: nn.Linear(1, 2, bias=False), (x, y), loss=Classes(weights=w))
+    result = rc.run(
+        task=made, sampler="sghmc", schedule="constant", lr=0.05, weight_decay=1 / n, burn_in=0, epochs=6000,
+        batch_size=n, chains=2, thinning=20, schedule_settings={"warm_up": 0.1}, backend="process", progress=False,
+        store=str(tmp_path), pack="auto",
+    )  # fmt: skip
+    grid = np.linspace(-6, 6, 6001)
+    log_p = w[1] * ones_of * np.log(expit(grid)) + w[0] * (n - ones_of) * np.log(expit(-grid)) - grid**2 / 4
+    p = np.exp(log_p - log_p.max())
+    p /= p.sum()
+    mean = float((p * grid).sum())
+    variance = float((p * (grid - mean) ** 2).sum())
+    assert mean > 0.5  # without weights it is negative
+    logits = result.posterior().outputs(torch.ones(1, 1))[1].detach().double().numpy()
+    draws = (logits[..., 1] - logits[..., 0]).reshape(2, -1)
+    ess = float(array_stats.ess(draws, chain_axis=0, draw_axis=1))
+    assert ess > 100
+    assert abs(draws.mean() - mean) < 3 * (variance / ess) ** 0.5
+    assert abs(draws.var() - variance) < 3 * variance * (2 / ess) ** 0.5 + 0.05 * variance
 
 
 def samples(axis: int, count: int = 3) -> list[dict[str, Tensor]]:
@@ -443,6 +469,10 @@ def test_csghmc_by_its_defaults_does_not_diverge_on_256_labels_of_an_example(tmp
 WEIGHTS = [0.4, 1.0, 1.9]
 
 
+def test_a_label_per_position_is_not_packed() -> None:
+    assert task_refusal(task()) == "its likelihood gives the loss of a batch alone"
+
+
 def classes(loss: Any = "cross_entropy", **settings: Any) -> Any:
     y = WORDS[:, 0] % CLASSES
     x = F.one_hot(WORDS, 5).flatten(1).float()
@@ -476,6 +506,11 @@ def test_class_weights_are_packed_and_not_measured(tmp_path: Path) -> None:
     plain, other = (t.splits()["test"] for t in (classes(), weighted))
     blocks = [split.predict(sample, 0) for split in (plain, other)]
     assert plain.summarise([plain.reduce([blocks[0]], 0)]) == other.summarise([other.reduce([blocks[1]], 0)])
+    context = Context(
+        store=packed.store, comparison=packed.comparison, split="train", task=weighted, groups=[(0, 0)]
+    )  # fmt: skip
+    for why in (llc.MEASURE.why_not(context), base.class_weights(context)):
+        assert why is not None and "class weights" in why
     with refused("laplace", "Fisher"):
         rc.run(task=weighted, **{**settings, "sampler": "laplace"}, store=str(tmp_path / "laplace"))
 
