@@ -204,7 +204,9 @@ def log_probabilities(
     prepare: Prepare | None = None,
     axis: int = -1,
 ) -> Array:
-    """Return the log-probabilities of one sample, [inputs, …, classes]; float16 above 100 classes, else float32.
+    """Return the log-probabilities of one sample, [inputs, classes]; float16 above 100 classes, else float32.
+
+    Of labels per position they are [inputs, positions …, classes].
 
     The softmax is taken in float32 at least, whatever the network's own dtype.
 
