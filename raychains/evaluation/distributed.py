@@ -61,7 +61,7 @@ class Distributed(Measured):
     def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
         """Return log p, means and variances, [examples of the shard, 1 + 2·targets], float64."""
         at = self._range(shard)
-        out = outputs(self._model, tensors, self.inputs[at].to(self._device))
+        out = outputs(self._model, tensors, self._inputs(shard))
         with torch.no_grad():
             found = self._distribution(out.double().reshape(len(out), -1))
             log_p = found.log_prob(self.targets[at].to(self._device))

@@ -13,15 +13,17 @@ from torch import Tensor
 from raychains import samplers, schedules, tasks
 from raychains.chain.precision import DTYPES, built
 from raychains.chain.sample_index import expected_samples
+from raychains.core import tree
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.registry import is_local, is_path
 from raychains.core.sample import check_tensors
 from raychains.core.spec import ChainSpec
+from raychains.core.tree import Tree
 from raychains.core.validation import integer, is_int, is_number
 from raychains.evaluation.base import fed, normalised
 from raychains.evaluation.classification import Average, log_probabilities
 from raychains.evaluation.regression import gaussians, mixture_moments, moments, outputs
-from raychains.inference.networks import refused, tensor_of
+from raychains.inference.networks import refused, tree_of
 from raychains.planning.comparison import Arm, Comparison
 from raychains.store import ChainStore, RunStore, SampleRecord, Storage, initial_states
 from raychains.tasks import Task
@@ -191,7 +193,8 @@ class Predictive:
         return len(self._selection.records)
 
     def __call__(self, x: Any) -> np.ndarray[Any, Any]:
-        """Return probabilities [n, classes], float64, of inputs ``x`` [n, …] (array or tensor, as the task's data are).
+        """Return probabilities [n, classes], float64, of inputs ``x`` [n, …]: arrays, dicts or tuples of them, as the task's
+        data are; of a task with a ``collate_fn`` what that makes of examples.
 
         Inputs of bytes (uint8) are prepared as the task does it; others are taken as prepared already. Of a regression
         and of a likelihood that is a distribution the mean of `mean_and_std`: of labels their probabilities.
@@ -205,7 +208,7 @@ class Predictive:
         if task.predicts != "classes":
             raise UserError("task has a likelihood of its own: predictive().outputs(x) gives what its samples say")
         inputs = self._inputs(x)
-        prepare = task.prepare if inputs.dtype == torch.uint8 else None
+        prepare = task.prepare if _stored(inputs) else None
         samples = self._selection.completed()
         blocks = (log_probabilities(self._model, t, inputs, prepare=prepare) for t in samples)
         average = Average.of(blocks, self._selection.weights)
@@ -275,23 +278,28 @@ class Predictive:
     def outputs(self, x: Any) -> np.ndarray[Any, Any]:
         """Return the network's outputs under each sample, [samples, n, …], for inputs ``x`` [n, …]."""
         inputs, task = self._inputs(x), self._selection.task
-        if inputs.dtype == torch.uint8 and task.predicts == "classes":
+        if _stored(inputs) and task.predicts == "classes":
             inputs = task.prepare(inputs)
         return np.stack([outputs(self._model, t, inputs).numpy() for t in self._selection.completed()])
 
-    def _inputs(self, x: Any) -> Tensor:
-        """Return a user's inputs as a tensor, of which the network takes the first.
+    def _inputs(self, x: Any) -> Tree:
+        """Return a user's inputs as tensors, of which the network takes the first examples.
 
         Raises:
-            UserError: no block of numbers, or one of another shape.
+            UserError: no blocks of numbers, or of other shapes.
         """
-        inputs = tensor_of(x)
-        first, task = inputs[:1], self._selection.task
+        inputs, task = tree_of(x), self._selection.task
         dtype = next(self._model.parameters()).dtype
         try:
-            prepared = task.prepare(first) if first.dtype == torch.uint8 and task.predicts == "classes" else first
+            first = tree.at(inputs, slice(1))
+            prepared = task.prepare(first) if _stored(first) and task.predicts == "classes" else first
             with torch.no_grad():
                 self._model(fed(prepared, dtype))
         except Exception as error:  # of the network
             raise refused(inputs, error) from error
         return inputs
+
+
+def _stored(inputs: Tree) -> bool:
+    """Return whether inputs are images as they are stored, in bytes."""
+    return isinstance(inputs, Tensor) and inputs.dtype == torch.uint8
