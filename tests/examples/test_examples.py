@@ -10,9 +10,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import raychains as rc
+from raychains.cli import main
 from tests.pool import pooled, unpaged
 from tests.processes import SECONDS
 
@@ -183,3 +186,31 @@ def test_a_fit_of_several_labels_and_of_counts_predicts_both(tmp_path: Path) -> 
     assert (rows["std"] ** 2 > rows["mean"]).all() and rows["mean"].mean() == pytest.approx(
         rows["target"].mean(), rel=0.2
     )
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: the utterances are needed")
+@pytest.mark.parametrize(("kind", "worst"), [("lstm", 0.35), ("attention", 0.25)])
+def test_utterances_of_unequal_length_and_a_speaker_that_was_not_heard(kind: str, worst: float, tmp_path: Path) -> None:
+    main = runpy.run_path(str(EXAMPLES / "utterances.py"))["main"]
+    files = [
+        str(Path(os.environ["RAYCHAINS_DATA"]) / f"practice/JapaneseVowels_{part}.ts.gz") for part in ("TRAIN", "TEST")
+    ]
+    result, area = main(kind, *files, "300", str(tmp_path))
+    assert result.results()["nll"][0] < worst  # guessing has 2.08
+    assert area > 0.75
+
+
+@pytest.mark.long
+def test_a_hugging_face_model_is_sampled_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EXAMPLES)
+    with unpaged():
+        line = "run --task sentences:make_task --epochs 20 --chains 2 --store"
+        assert main([*line.split(), str(folder / "bert"), "--name", "bert"]) == 0
+    result = rc.load(str(folder / "bert/runs/bert"), trust=True)
+    assert result.table(full=True)["error"].iloc[0] < 0.25  # always saying one label has about .5
+    module = sys.modules["sentences"]
+    sentences = [module.sentence(torch.Generator().manual_seed(i)) for i in range(8)]
+    p = result.predict(module.collate(sentences))
+    alone = np.concatenate([result.predict(module.collate([one])) for one in sentences])  # without padding
+    np.testing.assert_allclose(p, alone, atol=1e-5)
