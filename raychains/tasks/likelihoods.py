@@ -295,6 +295,8 @@ def likelihood(loss: Any, noise: float | str | None) -> Likelihood:
     require(noise is None, "noise", noise, "be left out: only loss 'gaussian' has it")
     if isinstance(loss, Likelihood):
         return loss
+    if isinstance(loss, type) and issubclass(loss, Likelihood):
+        raise UserError(f"loss must be a likelihood, {loss.__name__}(…), got its class")
     if isinstance(loss, str) and loss in NAMED:
         return NAMED[loss]()
     if callable(loss):
@@ -302,7 +304,7 @@ def likelihood(loss: Any, noise: float | str | None) -> Likelihood:
     if not isinstance(loss, str) or loss != "cross_entropy":
         names = ("cross_entropy", "gaussian", "heteroscedastic", *NAMED)
         raise UserError(
-            f"loss must be {', '.join(map(repr, names))} or a function of outputs and targets, got "
+            f"loss must be {', '.join(map(repr, names))}, a Likelihood or a function of outputs and targets, got "
             f"{shown(loss)}{near_miss(loss, names)}"
         )
     return Classes()

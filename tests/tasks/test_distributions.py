@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import Tensor, distributions, nn
 import raychains as rc
 from raychains.evaluation.distributed import Distributed as Split
 from raychains.inference import requests
+from raychains.inference.predictive import Predictive, select
 from raychains.inference.source import source_of
 from raychains.measures import calibration
 from raychains.report.terminal import export_lines
@@ -299,16 +301,26 @@ def test_draws_have_the_predictives_moments_and_come_again(loss: str, tmp_path: 
     assert draws.shape == (n, 5, 2 if loss == "normal" else 1)
     np.testing.assert_array_equal(draws, predictive.draws(x, n, seed=0))
     assert (predictive.draws(x, n, seed=1) != draws).any()
-    if labels:
-        mean = predictive(x)[:, 1:]
-        sd = (mean * (1 - mean)) ** 0.5
-    else:
-        mean, sd = (t.reshape(5, -1) for t in predictive.mean_and_std(x))
+
+    def moments(predictive: Any, x: Tensor) -> tuple[Array, Array]:
+        if not labels:
+            mean, sd = (t.reshape(len(x), -1) for t in predictive.mean_and_std(x))
+            return mean, sd
+        p = predictive(x)[:, 1:]
+        return p, (p * (1 - p)) ** 0.5
+
+    mean, sd = moments(predictive, x)
     assert (abs(draws.mean(0) - mean) < 4 * sd / n**0.5).all()
     fourth = ((draws - mean) ** 4).mean(0)
     assert (abs(((draws - mean) ** 2).mean(0) - sd**2) < 4 * ((fourth - sd**4) / n) ** 0.5 + 1e-3 * sd**2).all()
     with refused("n must be an integer of at least 1", "0"):
         predictive.draws(x, 0)
+    selection = select(result.store.root, result.comparison)
+    weights = [0.0] * len(selection.records)
+    weights[1] = 1.0
+    alone = Predictive(replace(selection, weights=weights))
+    mean, sd = moments(alone, x)
+    assert (abs(alone.draws(x, n).mean(0) - mean) < 4 * sd / n**0.5).all(), "a sample is drawn by its weight"
 
 
 def test_calibration_takes_each_label_that_is_known_for_an_example() -> None:
@@ -384,6 +396,7 @@ def test_laplace_is_refused_where_targets_are_missing(tmp_path: Path) -> None:
         (likelihoods.Poisson(missing=True), np.full(N, -1.0), 1, ("whole numbers of at least 0", "poisson, missing")),
         (likelihoods.StudentT(missing=True), np.full(N, np.inf), 2, ("be finite", "[inf] at index 0")),
         ("heteroscedastic", RNG.normal(size=(N, 2)), 4, ("loss normal has a σ for each of several targets",)),
+        (likelihoods.Normal, SIGNAL, 2, ("loss must be a likelihood, Normal(…), got its class",)),
         ("normal", RNG.normal(size=(N, 2)), 2, ("model_fn must give 4 outputs", "2 for each target", "got 2")),
         ("student-t", SIGNAL, 3, ("model_fn must give 2 outputs", "loss student-t, df 4.0", "got 3")),
         ("negative-binomial", RNG.poisson(2.0, N), 1, ("model_fn must give 2 outputs", "negative-binomial", "got 1")),
