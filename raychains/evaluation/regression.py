@@ -80,8 +80,8 @@ class Targeted(Sharded):
 
 
 class Measured(Targeted):
-    """Base of splits whose predictive has a mean and a log density: metrics of their rows, and curves of RMSE and
-    NLL."""
+    """Base of splits whose predictive has a mean and a log density: metrics of their rows, and curves of some of
+    them."""
 
     _measured: tuple[Metric, ...]
 
@@ -95,7 +95,7 @@ class Measured(Targeted):
 
     def curve(self, parts: Sequence[Reduced]) -> list[dict[str, list[float]]]:
         sums, n = add_curves(parts), len(self.targets)
-        return [{"rmse": np.sqrt(sums["rmse"] / n).tolist(), "nll": (sums["nll"] / n).tolist()}]
+        return [{name: measures.OF_MEANS.get(name, np.asarray)(total / n).tolist() for name, total in sums.items()}]
 
 
 class Regression(Measured):

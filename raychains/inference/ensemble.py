@@ -185,14 +185,19 @@ def noise_to_json(noise: float | OutputNoise | None) -> Any:
     return {"kind": SOFTPLUS, "floor": noise.floor} if isinstance(noise, OutputNoise) else noise
 
 
-def _likelihood(given: Any, kind: str) -> Any:
-    """Return the likelihood of an ensemble's kind, from an object or a file's JSON."""
+def likelihood_of(given: Any, kind: str, file: str = "the file", trust: bool = False) -> Any:
+    """Return the likelihood of an ensemble's kind, from an object or a file's JSON; with ``trust`` its class may be
+    imported.
+
+    Raises:
+        UserError: one of another kind of ensemble, or one that cannot be made here.
+    """
     if kind != "distribution":
         require(given is None, "likelihood", given, "be left out: only kind distribution has it")
         return None
     from raychains.tasks.likelihoods import Distributed, distributed_from_json  # what other ensembles do without
 
-    return given if isinstance(given, Distributed) else distributed_from_json(given)
+    return given if isinstance(given, Distributed) else distributed_from_json(given, file, trust)
 
 
 log = logging.getLogger(__name__)
@@ -255,7 +260,7 @@ class PosteriorPredictive(nn.Module):
         require(isinstance(model, nn.Module), "model", model, "be a torch.nn.Module")
         networks.check_tensors(samples, shared)
         one_of("kind", kind, ("classification", "regression", "distribution"))
-        self.likelihood = _likelihood(likelihood, kind)
+        self.likelihood = likelihood_of(likelihood, kind)
         require(noise is None or kind == "regression", "noise", noise, "be left out: only a regression has it")
         noise = noise_of(noise)
         ok = (isinstance(chunk, str) and chunk == "auto") or (is_int(chunk) and chunk >= 1)
@@ -292,6 +297,7 @@ class PosteriorPredictive(nn.Module):
         device: str | torch.device = "cpu",
         trust: bool = False,
         chunk: int | Literal["auto"] = "auto",
+        likelihood: Any = None,
     ) -> PosteriorPredictive:
         """Return the ensemble in a file of `raychains export`; needs neither the task's data nor a store nor Ray.
 
@@ -299,11 +305,13 @@ class PosteriorPredictive(nn.Module):
             file: the file.
             model: the network, where the file does not name one of `raychains.models`.
             device: where its tensors go.
-            trust: import the network that the file names by its path, which runs that module's code.
+            trust: import the network and the likelihood that the file names by their paths, which runs those modules'
+                code.
             chunk: as above.
+            likelihood: a `raychains.tasks.likelihoods.Distributed` instead of the file's.
 
         Raises:
-            UserError: no such file, a torn, altered or newer one, or one whose network cannot be built.
+            UserError: no such file, a torn, altered or newer one, or one whose network or likelihood cannot be built.
         """
         from raychains.inference import file as files
 
@@ -315,8 +323,10 @@ class PosteriorPredictive(nn.Module):
         network = model if model is not None else networks.rebuild(about.get("network"), str(file), trust)
         stacked, shared = files.tensors(file, about, where)
         settings = {"weights": about.get("weights"), "noise": about.get("noise"), "prepare": about.get("preparation")}
-        settings |= {name: about.get(name) for name in ("likelihood", "output")}
+        settings["output"] = about.get("output")
         kind = about.get("kind", "classification")
+        stated = about.get("likelihood") if likelihood is None else likelihood
+        settings["likelihood"] = likelihood_of(stated, kind, str(file), trust)
         return cls(network, stacked, shared=shared, kind=kind, chunk=chunk, **settings).to(where)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:

@@ -38,6 +38,8 @@ class Exported:
     arm: str
     network: Mapping[str, Any] | None
     """The network that the file names; None: the user passes the network to `PosteriorPredictive.load`."""
+    likelihood: Mapping[str, Any] | None = None
+    """How the file states a likelihood that is a distribution; others need none."""
 
 
 def export(
@@ -84,7 +86,9 @@ def export(
     model = task.build_model(seed=0, lanes=1)
     kept = {name for name, t in model.state_dict().items() if t.dtype not in built(model)}
     length = file.write(path, samples, size, shared=shared, dtype=rounded, kept=kept, about=about)
-    return Exported(path=path, samples=size, bytes=length, arm=selection.arm, network=network)
+    return Exported(
+        path=path, samples=size, bytes=length, arm=selection.arm, network=network, likelihood=kind.get("likelihood")
+    )
 
 
 def posterior(selection: Selection, **settings: Any) -> PosteriorPredictive:

@@ -39,7 +39,7 @@ ANSWERS = {
     "regression": 'The answer holds mean and sd of each input, noise included; with "quantiles": [0.05, 0.5, 0.95] also '
     "these quantiles of the mixture over the samples.",
     "distribution": "The answer holds mean and sd of each input under the mixture over the samples; of labels mean is "
-    "the probability of each.",
+    "the probability of each, of survival that of outliving each edge.",
 }
 
 

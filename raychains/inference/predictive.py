@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributions import Categorical, Distribution, Normal
 
 from raychains import samplers, schedules, tasks
 from raychains.chain.precision import DTYPES, built
@@ -16,6 +17,7 @@ from raychains.chain.sample_index import expected_samples
 from raychains.core import tree
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.registry import is_local, is_path
+from raychains.core.rng import seeded
 from raychains.core.sample import check_tensors
 from raychains.core.spec import ChainSpec
 from raychains.core.tree import Tree
@@ -252,14 +254,61 @@ class Predictive:
         found = mixture_quantiles(stacked[..., :-1], stacked[..., -1:], weights, levels)
         return found[:, 0] if found.shape[1] == 1 else found
 
+    def draws(self, x: Any, n: int, seed: int = 0) -> np.ndarray[Any, Any]:
+        """Return ``n`` draws of the targets from the predictive at inputs ``x``, [n, inputs, targets].
+
+        Each draw takes a sample by its weight, the same at all inputs, and then targets from its distribution: of a
+        regression from its Gaussian, noise included, of a classifier a class, which is one target.
+
+        Args:
+            x: [inputs, …].
+            n: at least 1.
+            seed: equal seeds give equal draws.
+
+        Raises:
+            UserError: the task's likelihood is the user's own function, or a setting out of range.
+        """
+        integer("n", n, 1)
+        integer("seed", seed)
+        inputs, streams = self._inputs(x), np.random.default_rng(seed)
+        weights = normalised(self._selection.weights, len(self))
+        chosen, seeds = streams.choice(len(self), n, p=weights), streams.integers(2**62, size=len(self))
+        found: np.ndarray[Any, Any] | None = None
+        for s, tensors in enumerate(self._selection.completed()):
+            at = np.flatnonzero(chosen == s)
+            if not len(at):
+                continue
+            each = self._distribution(tensors, inputs)
+            with seeded(int(seeds[s])):
+                part = each.sample(torch.Size([len(at)])).numpy()
+            found = np.empty((n, *part.shape[1:]), part.dtype) if found is None else found
+            found[at] = part
+        assert found is not None  # n is at least 1
+        return found
+
+    def _distribution(self, tensors: Mapping[str, Tensor], inputs: Tensor) -> Distribution:
+        """Return p(y | x, θ) under one sample, whose draws are [inputs, targets]."""
+        task: Any = self._selection.task
+        if task.predicts == "classes":
+            prepare = task.prepare if inputs.dtype == torch.uint8 else None
+            logs = torch.from_numpy(log_probabilities(self._model, tensors, inputs, prepare=prepare))
+            return Categorical(logits=logs.double()[:, None], validate_args=False)
+        if task.predicts == "gaussian":
+            block = torch.from_numpy(gaussians(self._model, tensors, inputs, task.noise))
+            return Normal(block[:, :-1], block[:, -1:], validate_args=False)
+        if task.predicts != "distribution":
+            raise UserError("task has a likelihood of its own: predictive().outputs(x) gives what its samples say")
+        out = outputs(self._model, tensors, inputs).double()
+        found: Distribution = task.likelihood.distribution(out.reshape(len(out), -1))
+        return found
+
     def _distribution_moments(self, x: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Return mean and standard deviation of the mixture of the samples' distributions at inputs ``x``,
         [n, targets]."""
-        inputs, task = self._inputs(x), cast(Any, self._selection.task)
+        inputs = self._inputs(x)
         found = []
         for tensors in self._selection.completed():
-            out = outputs(self._model, tensors, inputs).double()
-            each = task.likelihood.distribution(out.reshape(len(out), -1))
+            each = self._distribution(tensors, inputs)
             found.append((each.mean.numpy(), each.variance.numpy()))
         means, variances = (np.stack(parts) for parts in zip(*found, strict=True))
         return mixture_moments(means, variances, normalised(self._selection.weights, len(means)))
@@ -268,7 +317,7 @@ class Predictive:
         """Return each sample's means and σ at inputs ``x``, [n, outputs + 1]."""
         task: Any = self._selection.task
         if task.predicts != "gaussian":
-            other = "; mean_and_std has what it predicts" if task.predicts == "distribution" else ""
+            other = "; use np.quantile(draws(x, n), levels, axis=0)" if task.predicts == "distribution" else ""
             raise UserError(
                 f"{asked} needs a regression with Gaussian noise, got a task that predicts {task.predicts}{other}"
             )

@@ -66,9 +66,10 @@ class FromModule(PredictiveTask):
         loss: ``"cross_entropy"`` (logits [n, classes], integer labels [n]), ``"gaussian"`` (regression: outputs and targets
             [n] or [n, k]), ``"heteroscedastic"`` (regression: outputs [n, 2], the mean and what gives σ = softplus + 1e-6
             at each input; targets [n] or [n, 1]), ``"bernoulli"`` (labels of 0 and 1: logits and targets [n, labels]),
-            ``"poisson"`` (counts: outputs log μ and targets [n, k]), ``"negative-binomial"`` or ``"student-t"``
-            (outputs [n, 2k]), a `raychains.tasks.likelihoods.Likelihood`, or a function of (outputs, targets) that
-            returns the mean over the batch of −log p(y | x, θ).
+            ``"poisson"`` (counts: outputs log μ and targets [n, k]), ``"negative-binomial"``, ``"normal"`` or
+            ``"student-t"`` (outputs [n, 2k]), a `raychains.tasks.likelihoods.Likelihood` (times to an event:
+            ``DiscreteHazard(edges)``), or a function of (outputs, targets) that returns the mean over the batch of
+            −log p(y | x, θ).
             Of a function only the NLL is measured, the loss of a batch must be the mean of its examples' own, and its
             code is not part of the identity: give another ``version`` with another one.
         noise: σ of the Gaussian likelihood, or ``"learned"``; default 1. With it the mean loss is

@@ -214,3 +214,22 @@ def test_a_hugging_face_model_is_sampled_as_it_is(folder: Path, monkeypatch: pyt
     p = result.predict(module.collate(sentences))
     alone = np.concatenate([result.predict(module.collate([one])) for one in sentences])  # without padding
     np.testing.assert_allclose(p, alone, atol=1e-5)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: the tables are needed")
+def test_a_fit_of_survival_times_predicts_who_lives_longer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main = runpy.run_path(str(EXAMPLES / "survival.py"))["main"]
+    result = main(str(Path(os.environ["RAYCHAINS_DATA"]) / "practice" / "flchain.arff"), "300", str(tmp_path))
+    text = capsys.readouterr().out
+    curves = [
+        list(map(float, re.findall(r"[\d.]+", line.partition(";")[0])))
+        for line in text.splitlines()
+        if line.startswith("alive")
+    ]
+    assert len(curves) == 3 and all(len(c) == 12 and c == sorted(c, reverse=True) for c in curves)
+    told = re.search(r"^C-index ([\d.]+); Brier score at 5 years ([\d.]+), of (\d+) known$", text, flags=re.M)
+    assert told is not None and float(told[1]) > 0.75  # .5 of guesses
+    assert float(told[2]) < 0.102  # p(1 − p) of the share that dies, .12
+    beside = result.store.table("reference").to_pandas().set_index(["reference", "metric"])
+    assert beside.loc[("ensemble", "nll"), "difference"] < 0.02
