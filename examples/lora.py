@@ -28,15 +28,9 @@ CONFIG = ViTConfig(
 LORA = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", lora_dropout=0.0)
 
 
-class Logits(nn.Module):
-    """A Hugging Face classifier with adapters, whose output is its logits."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = get_peft_model(ViTForImageClassification(CONFIG), LORA)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.net(pixel_values=images).logits
+def adapted() -> nn.Module:
+    """A Hugging Face classifier with adapters; the likelihood takes the `logits` of what it returns."""
+    return get_peft_model(ViTForImageClassification(CONFIG), LORA)
 
 
 def load() -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
@@ -51,7 +45,7 @@ def load() -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
 def pretrained(x: torch.Tensor, y: torch.Tensor, epochs: int = 20) -> nn.Module:
     """Return a model whose base was trained; its adapters have no effect yet, because LoRA begins at B = 0."""
     torch.manual_seed(0)
-    model = Logits()
+    model = adapted()
     base = [p for name, p in model.named_parameters() if "lora_" not in name]
     for p in base:
         p.requires_grad_(True)
@@ -59,7 +53,7 @@ def pretrained(x: torch.Tensor, y: torch.Tensor, epochs: int = 20) -> nn.Module:
     for _ in range(epochs):
         for rows in torch.randperm(len(x)).split(50):
             optimizer.zero_grad()
-            cross_entropy(model(x[rows]), y[rows]).backward()
+            cross_entropy(model(pixel_values=x[rows]).logits, y[rows]).backward()
             optimizer.step()
     return model
 
@@ -68,8 +62,9 @@ def main(store: str = "runs") -> None:
     upright, train, test = load()
     model = pretrained(*upright)
     with torch.no_grad():
-        error = (model(test[0]).argmax(1) != test[1]).float().mean()
-    task = rc.Task.from_module(Logits, train, test, loss="cross_entropy", name="digits-on-their-side")
+        error = (model(pixel_values=test[0]).logits.argmax(1) != test[1]).float().mean()
+    sets = ({"pixel_values": x, "labels": y} for x, y in (train, test))
+    task = rc.Task.from_module(adapted, *sets, name="digits-on-their-side")
     result = rc.run(
         task=task, init_from=model, sample_only="*lora_*", sampler="csghmc", chains=2, epochs=40, cycles=4,
         batch_size=50, lr=0.05, weight_decay=1e-3, store=store, resume=True,

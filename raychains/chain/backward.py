@@ -10,10 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from raychains import samplers, tasks
-from raychains.core import gpus
+from raychains.core import gpus, tree
 from raychains.core.errors import UserError, format_error
 from raychains.core.rng import globals_state
 from raychains.core.spec import ChainSpec
+from raychains.core.tree import Tree
+from raychains.data.source import Pair
 from raychains.tasks import Task
 from raychains.tasks.base import PredictiveTask
 
@@ -42,8 +44,7 @@ def why_not(task: Task) -> str | None:
 class _Recorded:
     """A recording for one batch size; all tensors keep their places in memory."""
 
-    examples: Sequence[Tensor]
-    """Inputs and targets."""
+    examples: Pair
     loss: Tensor
     gradients: Sequence[Tensor | None]
     replay: Callable[[], None]
@@ -83,22 +84,21 @@ class Backward:
                 return self._graphs.beside(lambda: self._evaluate(*examples))
             self._recorded[size] = self._record(examples, self._graphs)
         recorded = self._recorded[size]
-        for place, given in zip(recorded.examples, examples, strict=True):
-            place.copy_(given)
+        tree.mapped(Tensor.copy_, recorded.examples, examples)
         recorded.replay()
         for p, gradient in zip(self._parameters, recorded.gradients, strict=True):
             p.grad = gradient.clone() if self._again and gradient is not None else gradient
         return recorded.loss.clone()
 
-    def _evaluate(self, inputs: Tensor, targets: Tensor) -> Tensor:
+    def _evaluate(self, inputs: Tree, targets: Tensor) -> Tensor:
         assert isinstance(self._task, PredictiveTask)
         loss = self._task.loss_on(self._model, inputs, targets, self._augmentation)
         if loss.requires_grad:
             loss.backward()
         return loss.detach()
 
-    def _record(self, examples: Sequence[Tensor], graphs: gpus.Graphs) -> _Recorded:
-        static = [t.clone() for t in examples]
+    def _record(self, examples: Pair, graphs: gpus.Graphs) -> _Recorded:
+        static = tree.mapped(torch.clone, examples)
         for p in self._parameters:
             p.grad = None
         before = globals_state()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from raychains.chain.initialization import stored
-from raychains.core import gpus
+from raychains.core import gpus, tree
 from raychains.core.errors import UserError
 from raychains.core.rng import GLOBALS
 from raychains.core.spec import ChainSpec
@@ -158,7 +158,7 @@ def pass_over(task: Task, model: nn.Module, batch_size: int, device: torch.devic
     inputs = (task.inputs(b) for b in batches)
     with GLOBALS, gpus.kept_rng(device):
         torch.manual_seed(0)  # dropout stays on in this pass and must not move the chain's stream
-        reestimate(model, (x.to(dtype) if x.is_floating_point() else x for x in inputs))
+        reestimate(model, (tree.cast(x, dtype) for x in inputs))
 
 
 def indices_to(order: Sequence[Any], device: torch.device) -> Sequence[Any]:

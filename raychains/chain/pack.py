@@ -159,12 +159,14 @@ def task_refusal(task: Task, model: nn.Module | None = None) -> str | None:
         return "its data are streamed"
     if task.memory_format is not torch.contiguous_format:
         return "channels_last is not packed"
+    inputs = task.prepare(task.source.batch(torch.zeros(1, dtype=torch.int64))[0])
+    if not isinstance(inputs, Tensor):
+        return "its inputs are several tensors"
     model = model if model is not None else train(task.build_model(seed=0, lanes=1))
     try:
         first = next(layer for layer in stacked.layers(model) if isinstance(layer, str))
     except UserError as error:
         return str(error)
-    inputs = task.prepare(task.source.batch(torch.zeros(1, dtype=torch.int64))[0])
     if inputs.numel() != model.get_submodule(first).in_features:
         return f"its network takes inputs {list(inputs.shape[1:])} as several vectors"
     return None

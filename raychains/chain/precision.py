@@ -48,7 +48,9 @@ def check_task(spec: ChainSpec, task: Task, name: str) -> None:
     require(
         ok, "compile", spec.compile, f"be none for task {name}, a density, without pack: steps of packs are compiled"
     )
-    why = None if density or spec.compile != "cuda-graphs" else backward.why_not(task)
+    recorded = not density and spec.compile == "cuda-graphs"
+    shapes = "its collate_fn makes batches of several shapes" if task.padded else None
+    why = (backward.why_not(task) or shapes) if recorded else None
     require(why is None, "compile", spec.compile, f"be none or default for task {name}: {why}")
     ok = not density or not spec.sample_only
     require(ok, "sample_only", spec.sample_only, f"be left out for task {name}: it is a density")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol, Self
@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raychains.core import gpus
+from raychains.core import gpus, tree
 from raychains.core.errors import UserError, format_error, shown
 from raychains.core.rng import GLOBALS, kept_globals
+from raychains.core.tree import Tree
 from raychains.core.validation import integer
 
 
@@ -62,12 +63,15 @@ class EpochOrder(Sequence[Tensor]):
 
 
 class Source(Protocol):
-    """Examples by index, as pairs of tensors on the chain's device."""
+    """Examples by index, as pairs of inputs and targets on the chain's device.
+
+    Inputs are a tensor [n, …], or a tree of them (`raychains.core.tree`); targets are a tensor.
+    """
 
     def __len__(self) -> int:
         """Number of examples."""
 
-    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+    def batch(self, indices: Tensor) -> Pair:
         """Inputs [n, …] and targets [n, …] of the examples ``indices`` [n] int64, in their order: tensors that the
         caller may change."""
 
@@ -79,31 +83,37 @@ class Source(Protocol):
 
 
 class Resident:
-    """A data set as two tensors that live on the chain's device."""
+    """A data set as tensors that live on the chain's device."""
 
-    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
-        if len(inputs) != len(targets):
-            raise ValueError(f"{len(inputs)} inputs and {len(targets)} targets")
+    def __init__(self, inputs: Tree, targets: Tensor) -> None:
+        if tree.size(inputs) != len(targets):
+            raise ValueError(f"{tree.size(inputs)} inputs and {len(targets)} targets")
         self.inputs, self.targets = inputs, targets
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return len(self.targets)
 
-    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+    def batch(self, indices: Tensor) -> Pair:
         """Inputs and targets of the examples ``indices``, in their order."""
-        indices = indices.to(self.inputs.device)
-        return self.inputs.index_select(0, indices), self.targets.index_select(0, indices)
+        indices = indices.to(self.targets.device)
+        inputs, targets = tree.mapped(lambda t: t.index_select(0, indices), (self.inputs, self.targets))
+        return inputs, targets
 
     def to(self, device: torch.device) -> Self:
-        """Move both tensors to ``device``."""
-        self.inputs, self.targets = self.inputs.to(device), self.targets.to(device)
+        """Move the tensors to ``device``."""
+        self.inputs, self.targets = tree.sent((self.inputs, self.targets), device)
         return self
 
     def follow(self, order: EpochOrder) -> None:
         """Nothing to make ready."""
 
 
-Pair = tuple[Tensor, Tensor]
+Pair = tuple[Tree, Tensor]
+"""Inputs and targets."""
+Collate = Callable[[list[Any]], Any]
+"""A user's function that makes a batch of a list of examples, as that of torch's ``DataLoader``."""
+LABELS = "labels"
+"""The entry of a dict that is its target, as Hugging Face names it."""
 
 
 class MapDataset(Protocol):
@@ -113,7 +123,7 @@ class MapDataset(Protocol):
         """Number of examples."""
 
     def __getitem__(self, index: int, /) -> Any:
-        """(input, target): tensors, arrays or numbers of the same shape for every index."""
+        """(input, target), or a dict with ``labels``: tensors, arrays or numbers of the same shapes for every index."""
 
 
 class Streamed:
@@ -128,18 +138,27 @@ class Streamed:
         threads: that load; more than one only for a dataset that may be read by several threads at once. Decoding
             and file access run beside the chain; Python code in the dataset shares the interpreter with it.
         name: of the dataset in errors.
+        collate: makes a batch of a list of examples, where these have several shapes; default stacks them.
 
     Raises:
         UserError: a bad argument; a dataset that does not give the same first example each time.
     """
 
-    def __init__(self, dataset: MapDataset, *, depth: int = 4, threads: int = 1, name: str = "dataset") -> None:
+    def __init__(
+        self,
+        dataset: MapDataset,
+        *,
+        depth: int = 4,
+        threads: int = 1,
+        name: str = "dataset",
+        collate: Collate | None = None,
+    ) -> None:
         for field, value, what in (
             ("depth", depth, "batches loaded ahead"),
             ("threads", threads, "threads that load batches"),
         ):
             integer(field, value, 1, why=f": the {what}")
-        self.dataset, self.depth, self.threads, self.name = dataset, depth, threads, name
+        self.dataset, self.depth, self.threads, self.name, self.collate = dataset, depth, threads, name, collate
         self._device = torch.device("cpu")
         self._order: EpochOrder | None = None
         self._ahead: dict[int, Future[Pair]] = {}
@@ -148,10 +167,16 @@ class Streamed:
         """The batch that was asked for last, on the device: parts of it and repetitions come from here."""
         self._pool: ThreadPoolExecutor | None = None
         if length(dataset, name):
-            refuse_random(dataset, [0], name, times=3)
+            refuse_random(dataset, [0], name, times=3, collate=collate)
 
     def __reduce__(self) -> Any:
-        return partial(Streamed, depth=self.depth, threads=self.threads, name=self.name), (self.dataset,)
+        settings: dict[str, Any] = {
+            "depth": self.depth,
+            "threads": self.threads,
+            "name": self.name,
+            "collate": self.collate,
+        }
+        return partial(Streamed, **settings), (self.dataset,)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -183,7 +208,7 @@ class Streamed:
         stop = start + place.stop - place.start
         if start == stop or stop > order.batch_size:  # of no batch, or of two
             return self._sent(self._submit(order.permutation[place]).result())
-        inputs, targets = (t[start:stop].clone() for t in self._batch(order, number))
+        inputs, targets = tree.mapped(lambda t: t[start:stop].clone(), self._batch(order, number))
         return inputs, targets
 
     def close(self) -> None:
@@ -212,10 +237,10 @@ class Streamed:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="raychains-data")
             self._finalizer = weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
-        return self._pool.submit(_load, self.dataset, indices, self.name, gpus.is_gpu(self._device))
+        return self._pool.submit(_load, self.dataset, indices, self.name, gpus.is_gpu(self._device), self.collate)
 
     def _sent(self, pair: Pair) -> Pair:
-        inputs, targets = (t.to(self._device, non_blocking=True) for t in pair)
+        inputs, targets = tree.sent(pair, self._device, non_blocking=True)
         return inputs, targets
 
     def _forget(self) -> None:
@@ -225,28 +250,55 @@ class Streamed:
         self._current = None
 
 
-def _load(dataset: MapDataset, indices: Tensor, name: str, pin: bool) -> Pair:
+def _load(dataset: MapDataset, indices: Tensor, name: str, pin: bool, collate: Collate | None) -> Pair:
     chosen = indices.tolist()
-    inputs, targets = (t[: len(chosen)] for t in examples(dataset, chosen or [0], name))
-    return (gpus.pinned(inputs), gpus.pinned(targets)) if pin else (inputs, targets)
+    inputs, targets = tree.at(examples(dataset, chosen or [0], name, collate), slice(len(chosen)))
+    return (tree.mapped(gpus.pinned, inputs), gpus.pinned(targets)) if pin else (inputs, targets)
 
 
-def examples(dataset: MapDataset, indices: Sequence[int], name: str = "dataset") -> Pair:
+def examples(
+    dataset: MapDataset, indices: Sequence[int], name: str = "dataset", collate: Collate | None = None
+) -> Pair:
     """Inputs [n, …] and targets [n, …] of the examples ``indices`` of a map-style dataset, in their order.
 
     Numbers become tensors of torch's default type (float32, int64), arrays keep theirs.
 
     Raises:
-        UserError: the dataset fails, or gives what does not form a batch; the line names the set and the index.
+        UserError: the dataset or ``collate`` fails, or gives what does not form a batch; the line names the set and the
+            index.
     """
-    pairs = [_pair(example, i, name) for i, example in zip(indices, _items(dataset, indices, name), strict=True)]
-    if not pairs:
+    found = items(dataset, indices, name)
+    if not indices:
         raise UserError(f"{name} must hold at least one example, got none")
+    if collate is not None:
+        return _collated(collate, list(found), name)
+    pairs = [_pair(example, f"at index {i}", name) for i, example in zip(indices, found, strict=True)]
     inputs, targets = zip(*pairs, strict=True)
     return _stacked(inputs, indices, name, "input"), _stacked(targets, indices, name, "target")
 
 
-def _items(dataset: MapDataset, indices: Sequence[int], name: str) -> Sequence[Any]:
+def _collated(collate: Collate, items: list[Any], name: str) -> Pair:
+    try:
+        made = collate(items)
+    except Exception as error:  # of a user's function
+        raise UserError(
+            f"collate_fn failed on {len(items)} examples of {name}: {format_error(error, kind=True)}"
+        ) from error
+    inputs, targets = _pair(made, "from collate_fn", name)
+    for place, leaf in [*tree.named(inputs, "inputs"), ("targets", targets)]:
+        if not leaf.ndim or len(leaf) != len(items):
+            raise UserError(
+                f"collate_fn must give tensors [n, …] for n examples, got {tree.described(leaf)} as {place} for {len(items)}"
+            )
+    return inputs, targets
+
+
+def items(dataset: MapDataset, indices: Sequence[int], name: str) -> Sequence[Any]:
+    """Return the examples ``indices`` of a data set as it gives them.
+
+    Raises:
+        UserError: it fails; the line names the index.
+    """
     together = getattr(dataset, "__getitems__", None)
     if together is not None:
         try:
@@ -258,23 +310,42 @@ def _items(dataset: MapDataset, indices: Sequence[int], name: str) -> Sequence[A
         if len(found) != len(indices):
             raise UserError(f"{name} must give {len(indices)} examples for as many indices, got {len(found)}")
         return found
-    items = []
+    each = []
     for i in indices:
         try:
-            items.append(dataset[i])
+            each.append(dataset[i])
         except Exception as error:
             raise UserError(f"{name} failed at index {i}: {format_error(error, kind=True)}") from error
-    return items
+    return each
 
 
 def _shortened(indices: Sequence[int]) -> str:
     return ", ".join(map(str, indices[:3])) + ", …" * (len(indices) > 3)
 
 
-def _pair(example: Any, index: int, name: str) -> Pair:
-    if not isinstance(example, tuple | list) or len(example) != 2:
-        raise UserError(f"{name} must give pairs (input, target), got a {type(example).__name__} at index {index}")
-    return _tensor(example[0], index, name, "input"), _tensor(example[1], index, name, "target")
+def parted(example: Any) -> Any:
+    """Return (inputs, target) of a dict of inputs with ``labels``, which is Hugging Face's form; others as they are."""
+    if isinstance(example, Mapping) and LABELS in example and len(example) > 1:
+        return {name: value for name, value in example.items() if name != LABELS}, example[LABELS]
+    return example
+
+
+def _pair(example: Any, where: str, name: str) -> Pair:
+    found = parted(example)
+    if not isinstance(found, tuple | list) or len(found) != 2:
+        raise UserError(
+            f"{name} must give pairs (input, target), or dicts with {LABELS!r}, got a {type(example).__name__} {where}"
+        )
+    return _tree(found[0], where, name, "input"), _tensor(found[1], where, name, "target")
+
+
+def _tree(value: Any, where: str, name: str, what: str) -> Tree:
+    """Return an input as a tree of tensors."""
+    if isinstance(value, Mapping) and value:
+        return {str(key): _tree(part, where, name, f"{what}[{key!r}]") for key, part in value.items()}
+    if isinstance(value, tuple) and value:
+        return tuple(_tree(part, where, name, f"{what}[{i}]") for i, part in enumerate(value))
+    return _tensor(value, where, name, what)
 
 
 def length(dataset: Any, name: str = "dataset") -> int:
@@ -329,37 +400,35 @@ def device_of(device: Any) -> torch.device:
     raise UserError(f"device must be one of this machine, such as 'cpu' or 'cuda', got {shown(device)}: {reason}")
 
 
-def _tensor(value: Any, index: int, name: str, what: str) -> Tensor:
-    check_plain(value, name, f"as {what} at index {index}")
+def _tensor(value: Any, where: str, name: str, what: str) -> Tensor:
+    check_plain(value, name, f"as {what} {where}")
     if isinstance(value, Tensor):
         return value.detach()
-    if isinstance(value, np.ndarray | np.generic | int | float):
+    if isinstance(value, np.ndarray | np.generic | int | float | list):
         try:
             return tensor_of(value)
         except (TypeError, ValueError):  # an array of objects or texts
             pass
     kind = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
     raise UserError(
-        f"{name} must give tensors, arrays or numbers, got {kind} as {what} at index {index}: convert it in the dataset"
+        f"{name} must give tensors, arrays or numbers, got {kind} as {what} {where}: convert it in the dataset"
     )
 
 
-def _stacked(parts: Sequence[Tensor], indices: Sequence[int], name: str, what: str) -> Tensor:
-    first = parts[0]
+def _stacked(parts: Sequence[Tree], indices: Sequence[int], name: str, what: str) -> Tree:
+    first = tree.described(parts[0])
     for i, part in zip(indices, parts, strict=True):
-        if part.shape != first.shape or part.dtype != first.dtype:
+        if (got := tree.described(part)) != first:
             raise UserError(
-                f"{name} must give {what}s of one shape and type, got {_kind(first)} at index {indices[0]} "
-                f"and {_kind(part)} at index {i}"
+                f"{name} must give {what}s of one shape and type, got {first} at index {indices[0]} and {got} at index "
+                f"{i}: pad them, or give a collate_fn, which makes a batch of a list of examples"
             )
-    return torch.stack(list(parts))
+    return tree.mapped(lambda *leaves: torch.stack(leaves), *parts)
 
 
-def _kind(t: Tensor) -> str:
-    return f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}"
-
-
-def refuse_random(dataset: MapDataset, indices: Sequence[int], name: str, times: int = 1) -> None:
+def refuse_random(
+    dataset: MapDataset, indices: Sequence[int], name: str, times: int = 1, collate: Collate | None = None
+) -> None:
     """Read some examples again, as often as said: a dataset that augments would break exact resume without a word.
 
     Raises:
@@ -367,13 +436,12 @@ def refuse_random(dataset: MapDataset, indices: Sequence[int], name: str, times:
     """
     with GLOBALS, kept_globals():
         before = torch.get_rng_state()
-        first = examples(dataset, indices, name)
-        again = [examples(dataset, indices, name) for _ in range(times)]
+        first, *again = (examples(dataset, indices, name, collate) for _ in range(times + 1))
         torch.set_rng_state(before)
     for other in again:
-        for i, *pairs in zip(indices, *first, *other, strict=True):
-            x, y, x2, y2 = pairs
-            if not (torch.equal(x, x2) or _same_nan(x, x2)) or not (torch.equal(y, y2) or _same_nan(y, y2)):
+        for n, i in enumerate(indices):
+            pairs = zip(tree.leaves(tree.at(first, n)), tree.leaves(tree.at(other, n)), strict=True)
+            if not all(torch.equal(a, b) or _same_nan(a, b) for a, b in pairs):
                 raise UserError(
                     f"{name} must give the same example for the same index, got two different ones at index {i}: "
                     "leave random augmentation to the task, whose generator is resumed"

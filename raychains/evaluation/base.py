@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from raychains.core import tree
 from raychains.core.errors import UserError, require
 from raychains.core.sample import check_tensors
+from raychains.core.tree import Tree
 from raychains.core.validation import integer, is_number, one_of, true_or_false
 
 if TYPE_CHECKING:
@@ -191,6 +193,10 @@ class Sharded(Evaluation):
     def _range(self, shard: int) -> slice:
         return self.range_of(shard)
 
+    def _inputs(self, shard: int) -> Tree:
+        """Return a shard's inputs on the network's device."""
+        return tree.sent(self.inputs[self._range(shard)], self._device)
+
     def to(self, device: torch.device) -> None:
         self._model, self._device = self._model.to(device), device
 
@@ -252,9 +258,9 @@ def load_sample(model: nn.Module, tensors: Mapping[str, Any]) -> None:
         raise  # the device's
 
 
-def fed(inputs: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def fed(inputs: Tree, dtype: torch.dtype) -> Tree:
     """Return a copy of inputs for a network of ``dtype``, whose forward pass may change it; integers stay integers."""
-    return inputs.to(dtype, copy=True) if inputs.is_floating_point() else inputs.clone()
+    return tree.cast(inputs, dtype, copy=True)
 
 
 def draws_of(tensors: Mapping[str, Any], dim: int) -> Array:

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raychains.core import gpus
+from raychains.core import gpus, tree
 from raychains.core.errors import UserError
+from raychains.core.tree import Tree
 from raychains.evaluation import calibration, metrics
 from raychains.evaluation.base import (
     BINS,
@@ -37,7 +38,7 @@ IMAGES_AT_ONCE = 250
 """More at a time leave a CPU's caches (LeNet takes 1.7 times as long with 1,000); a ResNet takes a few hundred MB."""
 TINY = np.finfo(np.float64).tiny
 """A probability that underflows has a finite log this way."""
-Prepare = Callable[[Tensor], Tensor]
+Prepare = Callable[[Tree], Tree]
 
 
 class Predicting(Sharded):
@@ -75,8 +76,7 @@ class Predicting(Sharded):
 
     def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
         """Return log-probabilities [examples of the shard, classes], float32 (float16 above 100 classes)."""
-        inputs = self.inputs[self._range(shard)].to(self._device)
-        return log_probabilities(self._model, tensors, inputs, prepare=self._prepare)
+        return log_probabilities(self._model, tensors, self._inputs(shard), prepare=self._prepare)
 
     def curve(self, parts: Sequence[Reduced]) -> list[dict[str, list[float]]]:
         n = sum(len(p.rows["prediction"]) for p in parts)
@@ -199,7 +199,7 @@ def _measured(entropy: Array, expected_entropy: Array, confidence: Array) -> dic
 def log_probabilities(
     model: nn.Module,
     tensors: Mapping[str, Any],
-    inputs: Tensor,
+    inputs: Tree,
     *,
     prepare: Prepare | None = None,
     axis: int = -1,
@@ -213,15 +213,17 @@ def log_probabilities(
     Args:
         model: the network, in evaluation mode; its parameters are overwritten.
         tensors: the sample's.
-        inputs: [n, …], on the model's device; of those with several axes it takes `IMAGES_AT_ONCE` at a time.
+        inputs: [n, …], on the model's device; of those with three axes or more it takes `IMAGES_AT_ONCE` at a time.
         prepare: turns ``inputs`` into the network's; None leaves them as they are.
         axis: of the classes among the network's outputs.
     """
     load_sample(model, tensors)
     dtype = next(model.parameters()).dtype
     blocks = []
-    at_once = IMAGES_AT_ONCE if inputs.ndim > 2 else max(1, len(inputs))
-    for part in inputs.split(at_once):
+    n = tree.size(inputs)
+    at_once = IMAGES_AT_ONCE if max(leaf.ndim for leaf in tree.leaves(inputs)) > 2 else max(1, n)
+    for start in range(0, n, at_once):
+        part = tree.at(inputs, slice(start, start + at_once))
         x = part if prepare is None else prepare(part)
         logits = model(fed(x, dtype)).movedim(axis, -1)
         log_p = torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)

@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from raychains.core import tree
 from raychains.core.errors import UserError, require
+from raychains.core.tree import Tree
 from raychains.evaluation import calibration, metrics
 from raychains.evaluation.base import (
     SHARD,
@@ -41,9 +43,9 @@ class Pairs(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, at: slice, /) -> Tensor: ...
+    def __getitem__(self, at: slice, /) -> Tree: ...
 
-    def pair(self, at: slice, /) -> tuple[Tensor, Tensor]:
+    def pair(self, at: slice, /) -> tuple[Tree, Tensor]:
         """Return inputs and targets [n, …]."""
         ...
 
@@ -62,7 +64,7 @@ class Positions(Sharded):
         model: network from inputs [n, …] to logits; overwritten by each sample.
         data: the examples.
         classes: number of classes.
-        positions: of the first example: what the size of shards is chosen by.
+        positions: of an example, the longest where that is known: what the size of shards is chosen by.
         axis: of the classes among the logits' axes.
         ignore_index: the label of positions without one.
         fingerprint: identifies data and likelihood.
@@ -96,7 +98,7 @@ class Positions(Sharded):
         self._fingerprint, self._labels = fingerprint, dict[int, Array]()
         example = positions * classes * (2 if classes > MANY_CLASSES else 4)
         self.predicted_bytes = example * self.examples
-        """Bytes of one sample's log-probabilities, where all examples are as long as the first."""
+        """Bytes of one sample's log-probabilities, where all examples have so many positions."""
         if self.predicted_bytes > MOST_BYTES:
             raise UserError(
                 f"a split must have at most {MOST_BYTES / 2**30:g} GiB of log-probabilities of one sample, got "
@@ -117,7 +119,7 @@ class Positions(Sharded):
         """Return log-probabilities [examples of the shard, positions, classes]."""
         inputs, targets = self._data.pair(self._range(shard))
         self._keep_labels(shard, targets)
-        found = log_probabilities(self._model, tensors, inputs.to(self._device), axis=self._axis)
+        found = log_probabilities(self._model, tensors, tree.sent(inputs, self._device), axis=self._axis)
         return found.reshape(len(found), -1, self.classes)
 
     def labels(self, shard: int) -> Array:
@@ -234,7 +236,7 @@ def _summed(log_p: Array, labels: Array) -> Array:
 def probabilities(
     model: nn.Module,
     samples: Iterable[Mapping[str, Any]],
-    inputs: Tensor,
+    inputs: Tree,
     weights: Sequence[float] | None,
     axis: int,
 ) -> Array:
@@ -252,14 +254,16 @@ def probabilities(
         UserError: they are more than `MOST_NUMBERS`.
     """
     with one_at_a_time(), torch.no_grad():
-        shape = list(model(fed(inputs[:1], next(model.parameters()).dtype)).movedim(axis, -1).shape[1:])
-    each = int(np.prod(shape))
+        first = fed(tree.at(inputs, slice(1)), next(model.parameters()).dtype)
+        shape = list(model(first).movedim(axis, -1).shape[1:])
+    n, each = tree.size(inputs), int(np.prod(shape))
     allowed = f"have at most {MOST_NUMBERS // each:,} inputs, whose {each:,} probabilities each take 1 GiB"
-    require(len(inputs) * each <= MOST_NUMBERS, "x", len(inputs), allowed)
-    parts = inputs.split(max(1, BLOCK // (4 * each)))
-    averages = [Average((len(part) * each // shape[-1], shape[-1])) for part in parts]
+    require(n * each <= MOST_NUMBERS, "x", n, allowed)
+    step = max(1, BLOCK // (4 * each))
+    parts = [tree.at(inputs, slice(start, start + step)) for start in range(0, n, step)]
+    averages = [Average((tree.size(part) * each // shape[-1], shape[-1])) for part in parts]
     for s, tensors in enumerate(samples):
         for part, average in zip(parts, averages, strict=True):
             found = log_probabilities(model, tensors, part, axis=axis)
             average.add(found.reshape(-1, shape[-1]), 1.0 if weights is None else weights[s])
-    return np.concatenate([average.mean for average in averages]).reshape(len(inputs), *shape)
+    return np.concatenate([average.mean for average in averages]).reshape(n, *shape)

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raychains.core import gpus
+from raychains.core import gpus, tree
+from raychains.core.tree import Tree
 from raychains.evaluation import metrics as measures
 from raychains.evaluation.base import (
     Array,
@@ -52,7 +53,7 @@ Noise = float | OutputNoise | None
 class Inputs(Protocol):
     """Inputs [examples, …] by range: a tensor, or an object that reads them on demand."""
 
-    def __getitem__(self, at: slice, /) -> Tensor: ...
+    def __getitem__(self, at: slice, /) -> Tree: ...
 
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -79,8 +80,8 @@ class Targeted(Sharded):
 
 
 class Measured(Targeted):
-    """Base of splits whose predictive has a mean and a log density: metrics of their rows, and curves of RMSE and
-    NLL."""
+    """Base of splits whose predictive has a mean and a log density: metrics of their rows, and curves of some of
+    them."""
 
     _measured: tuple[Metric, ...]
 
@@ -94,7 +95,7 @@ class Measured(Targeted):
 
     def curve(self, parts: Sequence[Reduced]) -> list[dict[str, list[float]]]:
         sums, n = add_curves(parts), len(self.targets)
-        return [{"rmse": np.sqrt(sums["rmse"] / n).tolist(), "nll": (sums["nll"] / n).tolist()}]
+        return [{name: measures.OF_MEANS.get(name, np.asarray)(total / n).tolist() for name, total in sums.items()}]
 
 
 class Regression(Measured):
@@ -166,7 +167,7 @@ class Regression(Measured):
 
     def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
         """Return means and σ, [examples of the shard, outputs + 1], float64."""
-        return gaussians(self._model, tensors, self.inputs[self._range(shard)].to(self._device), self._noise)
+        return gaussians(self._model, tensors, self._inputs(shard), self._noise)
 
     def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
         return reduce_regression(blocks, self.targets[self._range(shard)], weights=weights, scale=self._scale)
@@ -200,8 +201,10 @@ class Pointwise(Targeted):
     def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
         """Return log-likelihoods [examples of the shard], float64."""
         at = self._range(shard)
-        out = outputs(self._model, tensors, self.inputs[at].to(self._device))
-        targets = self.targets[at].to(self._device)
+        # A user's data set pads inputs and targets together.
+        pair = self.inputs.pair(at) if hasattr(self.inputs, "pair") else (self.inputs[at], self.targets[at])
+        inputs, targets = tree.sent(pair, self._device)
+        out = outputs(self._model, tensors, inputs)
         with torch.no_grad():
             # copies: a loss may change what it is given
             each = [self._loss(out[i : i + 1], targets[i : i + 1].clone()).reshape(()) for i in range(len(out))]
@@ -220,16 +223,17 @@ class Pointwise(Targeted):
 
 @one_at_a_time()
 @torch.no_grad()
-def outputs(model: nn.Module, tensors: Mapping[str, Any], inputs: Tensor) -> Tensor:
+def outputs(model: nn.Module, tensors: Mapping[str, Any], inputs: Tree) -> Tensor:
     """Return the network's outputs for inputs [n, …] under one sample, in float32 at least."""
     load_sample(model, tensors)
     out = model(fed(inputs, next(model.parameters()).dtype))
     return out.to(torch.promote_types(out.dtype, torch.float32))
 
 
-def gaussians(model: nn.Module, tensors: Mapping[str, Any], inputs: Tensor, noise: Noise) -> Array:
+def gaussians(model: nn.Module, tensors: Mapping[str, Any], inputs: Tree, noise: Noise) -> Array:
     """Return means [n, outputs] and, in a last column, σ of one sample as ``noise`` says; float64."""
-    found = outputs(model, tensors, inputs).reshape(len(inputs), -1)
+    found = outputs(model, tensors, inputs)
+    found = found.reshape(len(found), -1)
     if isinstance(noise, OutputNoise):
         return gpus.array(torch.cat(noise.split(found.double()), dim=1))
     mean = gpus.array(found.double())

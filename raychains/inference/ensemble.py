@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.overrides import TorchFunctionMode
 
-from raychains.core import gpus
+from raychains.core import gpus, tree
 from raychains.core.errors import UserError, format_error, require, shown
+from raychains.core.tree import Tree
 from raychains.core.validation import is_int, is_number, one_of, path_of, true_or_false
 from raychains.data.augment import normalise
 from raychains.data.source import check_plain, device_of
@@ -184,14 +185,19 @@ def noise_to_json(noise: float | OutputNoise | None) -> Any:
     return {"kind": SOFTPLUS, "floor": noise.floor} if isinstance(noise, OutputNoise) else noise
 
 
-def _likelihood(given: Any, kind: str) -> Any:
-    """Return the likelihood of an ensemble's kind, from an object or a file's JSON."""
+def likelihood_of(given: Any, kind: str, file: str = "the file", trust: bool = False) -> Any:
+    """Return the likelihood of an ensemble's kind, from an object or a file's JSON; with ``trust`` its class may be
+    imported.
+
+    Raises:
+        UserError: one of another kind of ensemble, or one that cannot be made here.
+    """
     if kind != "distribution":
         require(given is None, "likelihood", given, "be left out: only kind distribution has it")
         return None
     from raychains.tasks.likelihoods import Distributed, distributed_from_json  # what other ensembles do without
 
-    return given if isinstance(given, Distributed) else distributed_from_json(given)
+    return given if isinstance(given, Distributed) else distributed_from_json(given, file, trust)
 
 
 log = logging.getLogger(__name__)
@@ -221,6 +227,7 @@ class PosteriorPredictive(nn.Module):
         kind: classification, where the network gives logits [n, …, classes], or with ``class_axis=1`` [n, classes, …],
             as of pixels; regression, where it gives means [n] or
             [n, outputs] under Gaussian noise; or distribution, where the ``likelihood`` says what its outputs mean.
+        output: what is taken of what the network returns, where that is no tensor: a name or a position; default ``logits``.
         likelihood: a `raychains.tasks.likelihoods.Distributed`, or how a file states one of raychains'.
         noise: σ of a regression; an `OutputNoise` of a network with the two outputs of the likelihood ``heteroscedastic``;
             None where each sample has its own, ``log_noise`` = log σ.
@@ -249,6 +256,7 @@ class PosteriorPredictive(nn.Module):
         kind: str = "classification",
         noise: float | OutputNoise | Mapping[str, Any] | None = None,
         likelihood: Any = None,
+        output: str | int | None = None,
         class_axis: int = -1,
         chunk: int | Literal["auto"] = "auto",
     ) -> None:
@@ -256,7 +264,7 @@ class PosteriorPredictive(nn.Module):
         require(isinstance(model, nn.Module), "model", model, "be a torch.nn.Module")
         networks.check_tensors(samples, shared)
         one_of("kind", kind, ("classification", "regression", "distribution"))
-        self.likelihood = _likelihood(likelihood, kind)
+        self.likelihood = likelihood_of(likelihood, kind)
         ok = class_axis == -1 or (kind == "classification" and is_int(class_axis) and class_axis >= 1)
         require(ok, "class_axis", class_axis, "be -1, or of a classification the classes' axis among the logits'")
         self.class_axis = class_axis
@@ -264,7 +272,9 @@ class PosteriorPredictive(nn.Module):
         noise = noise_of(noise)
         ok = (isinstance(chunk, str) and chunk == "auto") or (is_int(chunk) and chunk >= 1)
         require(ok, "chunk", chunk, "be 'auto' or an integer of at least 1: how many samples run at a time")
-        self.kind, self.prepare, self.chunk = kind, check_preparation(prepare), chunk
+        ok = output is None or isinstance(output, str) or is_int(output)
+        require(ok, "output", output, "be a name or a position in what the network returns")
+        self.kind, self.prepare, self.chunk, self.output = kind, check_preparation(prepare), chunk, output
         learned = [LOG_NOISE] if kind == "regression" and noise is None else []
         needed = [n for n in networks.names(model) if n not in learned]  # a network without it will do
         common = {n: shared[n] for n in (*needed, *learned) if n in shared} if shared else {}
@@ -294,6 +304,7 @@ class PosteriorPredictive(nn.Module):
         device: str | torch.device = "cpu",
         trust: bool = False,
         chunk: int | Literal["auto"] = "auto",
+        likelihood: Any = None,
     ) -> PosteriorPredictive:
         """Return the ensemble in a file of `raychains export`; needs neither the task's data nor a store nor Ray.
 
@@ -301,11 +312,13 @@ class PosteriorPredictive(nn.Module):
             file: the file.
             model: the network, where the file does not name one of `raychains.models`.
             device: where its tensors go.
-            trust: import the network that the file names by its path, which runs that module's code.
+            trust: import the network and the likelihood that the file names by their paths, which runs those modules'
+                code.
             chunk: as above.
+            likelihood: a `raychains.tasks.likelihoods.Distributed` instead of the file's.
 
         Raises:
-            UserError: no such file, a torn, altered or newer one, or one whose network cannot be built.
+            UserError: no such file, a torn, altered or newer one, or one whose network or likelihood cannot be built.
         """
         from raychains.inference import file as files
 
@@ -320,9 +333,12 @@ class PosteriorPredictive(nn.Module):
             "weights": about.get("weights"),
             "noise": about.get("noise"),
             "prepare": about.get("preparation"),
+            "output": about.get("output"),
+            "class_axis": about.get("class_axis", -1),
         }
-        settings |= {"likelihood": about.get("likelihood"), "class_axis": about.get("class_axis", -1)}
         kind = about.get("kind", "classification")
+        stated = about.get("likelihood") if likelihood is None else likelihood
+        settings["likelihood"] = likelihood_of(stated, kind, str(file), trust)
         return cls(network, stacked, shared=shared, kind=kind, chunk=chunk, **settings).to(where)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -340,15 +356,15 @@ class PosteriorPredictive(nn.Module):
     def __repr__(self) -> str:
         return f"PosteriorPredictive({len(self)} samples of {type(self._network[0]).__name__}, {self.kind})"
 
-    def forward(self, x: Tensor) -> Classified | Regressed:
-        """Return the posterior predictive of inputs ``x`` [n, …] on this module's device."""
+    def forward(self, x: Tree) -> Classified | Regressed:
+        """Return the posterior predictive of inputs ``x`` [n, …], or a dict or a tuple of such, on this module's device."""
         with _ONE_AT_A_TIME:
             outputs = self._chunks(x)
             if self.kind == "classification":
                 return classify(outputs)
             return regress(self._gaussians(outputs) if self.likelihood is None else self._moments(outputs))
 
-    def outputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def outputs(self, x: Tree) -> tuple[Tensor, Tensor]:
         """Return (weights w_s [S], which add up to 1; the network's outputs under each sample [S, n, …]) of inputs ``x``.
 
         Of a classification the classes are on their last axis.
@@ -357,7 +373,7 @@ class PosteriorPredictive(nn.Module):
             weights, outputs = zip(*self._chunks(x), strict=True)
             return torch.cat(weights), torch.cat(outputs)
 
-    def gaussians(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def gaussians(self, x: Tree) -> tuple[Tensor, Tensor, Tensor]:
         """Return (weights w_s [S], which add up to 1; means μ_s [S, n, outputs]; σ_s [S, n or 1, 1]) of a regression."""
         require(self.likelihood is None, "kind", self.kind, "be regression: a distribution has its own spread")
         with _ONE_AT_A_TIME:
@@ -400,18 +416,19 @@ class PosteriorPredictive(nn.Module):
             return torch.full((len(self),), float(self.noise or 0), device=self.weights.device)
         return self.log_noise.to(torch.promote_types(self.log_noise.dtype, torch.float32)).exp()
 
-    def _chunks(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def _chunks(self, x: Tree) -> Iterator[tuple[Tensor, Tensor]]:
         """Chunks of (weights [k], outputs [k, n, …]) of all samples for a user's inputs."""
-        ok = isinstance(x, Tensor) and x.layout is torch.strided and x.ndim > 0
-        require(ok, "x", x, "be a dense tensor [n, …]")
+        for place, leaf in tree.named(x, "x"):
+            ok = isinstance(leaf, Tensor) and leaf.layout is torch.strided and leaf.ndim > 0
+            require(ok, place, leaf, "be a dense tensor [n, …]")
         network = self._network[0]
         samples, shared = dict(self.samples.named_buffers()), dict(self.shared.named_buffers())
         shared |= dict(self._constants.named_buffers())
         tensors = {**shared, **samples}
         dtype = next((tensors[n].dtype for n, _ in network.named_parameters() if n in tensors), torch.float32)
-        x = prepare_inputs(x, self.prepare, dtype)
+        x = tree.mapped(lambda leaf: prepare_inputs(leaf, self.prepare, dtype), x)
         network.eval()  # its owner may have set it to training
-        found = self._outputs(_Runner(network, samples, shared), x)
+        found = self._outputs(_Runner(network, samples, shared, self.output), x)
         if self.class_axis == -1:
             return found
         return ((weights, outputs.movedim(self.class_axis + 1, -1)) for weights, outputs in found)
@@ -421,15 +438,16 @@ class PosteriorPredictive(nn.Module):
         weights = self.weights.to(torch.promote_types(self.weights.dtype, torch.float32))
         return weights / weights.sum()
 
-    def _outputs(self, run: _Runner, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def _outputs(self, run: _Runner, x: Tree) -> Iterator[tuple[Tensor, Tensor]]:
         """Chunks of (weights [k], outputs [k, n, …]) of all samples."""
         weights = self._shares()
         done, size = 0, len(weights)
-        like = (x.shape[1:], x.dtype, x.device, torch.is_grad_enabled())
+        leaves = tree.leaves(x)
+        like = (tuple((t.shape[1:], t.dtype, t.device) for t in leaves), torch.is_grad_enabled())
         if self.chunk == "auto" and like not in self._bytes and not torch.compiler.is_exporting():
             with Counted() as counted:
                 outputs = run.one(0, x)[None]
-            self._bytes[like] = counted.bytes / max(len(x), 1)
+            self._bytes[like] = counted.bytes / max(tree.size(x), 1)
             yield weights[:1], outputs
             done = 1
         while done < size:
@@ -441,26 +459,27 @@ class PosteriorPredictive(nn.Module):
                 if k == 1:
                     raise
             if found is None:  # outside: the error holds on to the tensors that filled the memory
-                self._rows = max(k // 2, 1) * len(x)
-                if gpus.is_gpu(x.device):
+                self._rows = max(k // 2, 1) * tree.size(x)
+                if gpus.is_gpu(leaves[0].device):
                     gpus.release_memory()
                 continue
             yield weights[done : done + k], found
             done += k
 
-    def _at_once(self, run: _Runner, x: Tensor, like: Any) -> int:
+    def _at_once(self, run: _Runner, x: Tree, like: Any) -> int:
         """The number of samples to run at a time."""
         if not self._vmaps or (self.chunk == "auto" and torch.compiler.is_exporting()):
             return 1
         if self.chunk == "auto":
-            k = budget(x.device) // max(1, self._bytes[like] * len(x) + run.bytes_per_sample(x.device))
+            device = tree.leaves(x)[0].device
+            k = budget(device) // max(1, self._bytes[like] * tree.size(x) + run.bytes_per_sample(device))
         else:
             k = self.chunk
         if self._rows is not None:
-            k = min(k, self._rows // max(len(x), 1))
+            k = min(k, self._rows // max(tree.size(x), 1))
         return max(int(k), 1)
 
-    def _several(self, run: _Runner, start: int, k: int, x: Tensor) -> Tensor:
+    def _several(self, run: _Runner, start: int, k: int, x: Tree) -> Tensor:
         """Outputs [k, n, …] of samples ``start`` … ``start + k − 1``."""
         if k == 1:
             return run.one(start, x)[None]
@@ -480,16 +499,27 @@ class PosteriorPredictive(nn.Module):
 class _Runner:
     """Runs a network under samples by number."""
 
-    def __init__(self, network: nn.Module, samples: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> None:
-        self._network, self._samples, self._shared = network, samples, shared
+    def __init__(
+        self,
+        network: nn.Module,
+        samples: Mapping[str, Tensor],
+        shared: Mapping[str, Tensor],
+        output: str | int | None,
+    ) -> None:
+        self._network, self._samples, self._shared, self._output = network, samples, shared, output
 
-    def _call(self, tensors: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        out = functional_call(self._network, {**self._shared, **tensors}, (x.clone(),))  # it may change its input
+    def _call(self, tensors: Mapping[str, Tensor], x: Tree) -> Tensor:
+        arguments, named = tree.arguments(tree.mapped(torch.clone, x))  # it may change its inputs
+        returned = functional_call(self._network, {**self._shared, **tensors}, arguments, named)
+        try:
+            out = tree.picked(returned, self._output)
+        except LookupError as error:
+            raise UserError(f"model must give one tensor [n, …]: {error}") from None
         if not isinstance(out, Tensor):
             raise UserError(f"model must give one tensor of logits, [n, …, classes], got {type(out).__name__}")
         return out
 
-    def one(self, s: int, x: Tensor) -> Tensor:
+    def one(self, s: int, x: Tree) -> Tensor:
         """Outputs [n, …] of one sample."""
         try:
             return self._call({name: t[s] for name, t in self._samples.items()}, x)
@@ -498,7 +528,7 @@ class _Runner:
         except Exception as error:  # of the network
             raise networks.refused(x, error) from error
 
-    def vmapped(self, start: int, k: int, x: Tensor) -> Tensor:
+    def vmapped(self, start: int, k: int, x: Tree) -> Tensor:
         """Outputs [k, n, …] of k samples at once."""
         part = {name: t[start : start + k] for name, t in self._samples.items()}
         return vmap(lambda tensors: self._call(tensors, x), randomness="different")(part)

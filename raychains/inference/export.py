@@ -13,6 +13,7 @@ from torch import Tensor
 
 from raychains import __version__
 from raychains.chain.precision import built
+from raychains.core import tree
 from raychains.core.errors import UserError, require, shown
 from raychains.core.validation import path_of
 from raychains.inference import file, networks
@@ -37,6 +38,8 @@ class Exported:
     arm: str
     network: Mapping[str, Any] | None
     """The network that the file names; None: the user passes the network to `PosteriorPredictive.load`."""
+    likelihood: Mapping[str, Any] | None = None
+    """How the file states a likelihood that is a distribution; others need none."""
 
 
 def export(
@@ -72,6 +75,7 @@ def export(
         **kind,
         "network": network,
         "preparation": task.preparation(),
+        **({} if task.output is None else {"output": task.output}),
         "input": input_form(task),
         "shared": sorted(shared),
         "samples": [[spec.digest, r.meta.variable, r.meta.index, r.sha256] for spec, r in selection.records],
@@ -82,26 +86,36 @@ def export(
     model = task.build_model(seed=0, lanes=1)
     kept = {name for name, t in model.state_dict().items() if t.dtype not in built(model)}
     length = file.write(path, samples, size, shared=shared, dtype=rounded, kept=kept, about=about)
-    return Exported(path=path, samples=size, bytes=length, arm=selection.arm, network=network)
+    return Exported(
+        path=path, samples=size, bytes=length, arm=selection.arm, network=network, likelihood=kind.get("likelihood")
+    )
 
 
 def posterior(selection: Selection, **settings: Any) -> PosteriorPredictive:
     """Return the selected samples as an ensemble in memory; ``settings`` as `PosteriorPredictive` takes them."""
     shared = common(selection)
     model = selection.task.build_model(seed=0, lanes=1)
-    own = {"prepare": selection.task.preparation(), "weights": selection.weights}
+    task = selection.task
+    own = {"prepare": task.preparation(), "weights": selection.weights, "output": task.output}
     settings = {**own, **_kind(selection.task), **settings}
     return PosteriorPredictive(model, _Own(selection, shared), shared=shared, **settings)
 
 
-def input_form(task: Any) -> dict[str, Any] | None:
-    """Return shape and dtype of one input as the task stores it, ``{"shape": […], "dtype": …}``; None where that is not known."""
+def input_form(task: Any) -> Any:
+    """Return shape and dtype of one input as the task stores it, ``{"shape": […], "dtype": …}``, or a dict or a list of these;
+    None where that is not known. A size that differs between batches is null.
+    """
     splits = task.splits()
     for name in splits:
         with contextlib.suppress(Exception):  # of a user's task, or of data that are not on this machine
             first = splits[name].inputs[:1]
-            return {"shape": list(first.shape[1:]), "dtype": str(first.dtype).removeprefix("torch.")}
+            return tree.mapped(lambda t: _form(t, task.padded), first)
     return None
+
+
+def _form(leaf: Tensor, padded: bool) -> dict[str, Any]:
+    shape = [None, *leaf.shape[2:]] if padded and leaf.ndim > 1 else list(leaf.shape[1:])
+    return {"shape": shape, "dtype": str(leaf.dtype).removeprefix("torch.")}
 
 
 def _kind(task: Any) -> dict[str, Any]:

@@ -6,10 +6,11 @@ import html
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from raychains.inference.requests import Accepted
+from raychains.core import tree
+from raychains.inference.requests import DTYPES, Accepted, InputForm
 
 SHOWN = 100
 """Numbers of an input that are written out in the example; a larger input is sent as a file."""
@@ -38,7 +39,7 @@ ANSWERS = {
     "regression": 'The answer holds mean and sd of each input, noise included; with "quantiles": [0.05, 0.5, 0.95] also '
     "these quantiles of the mixture over the samples.",
     "distribution": "The answer holds mean and sd of each input under the mixture over the samples; of labels mean is "
-    "the probability of each.",
+    "the probability of each, of survival that of outliving each edge.",
 }
 
 
@@ -50,24 +51,30 @@ def card(about: Mapping[str, Any], accepted: Accepted, url: str) -> dict[str, An
         accepted: the requests that are answered.
         url: where they are sent.
     """
-    shape = {
-        "shape": ["n", *accepted.form.shape] if accepted.form is not None else None,
-        "dtypes": list(accepted.dtypes),
-    }
-    return {**about, "input": shape, "most_inputs": accepted.rows, "example": example(accepted, url)}
+    unknown = {"shape": None, "dtypes": list(DTYPES)}
+    form = tree.mapped(lambda leaf: _taken(leaf, accepted.images), accepted.form) if accepted.form else unknown
+    return {**about, "input": form, "most_inputs": accepted.rows, "example": example(accepted, url)}
+
+
+def _taken(form: InputForm, images: bool) -> dict[str, Any]:
+    shape = ["n", *("any" if size is None else size for size in form.shape)]
+    return {"shape": shape, "dtypes": list(form.dtypes(images))}
 
 
 def example(accepted: Accepted, url: str) -> str:
-    """Return a command line that asks for the predictive of one input of zeros."""
-    form, dtype = accepted.form, accepted.dtypes[0]
+    """Return a command line that asks for the predictive of one input of zeros, or of ones where it is several arrays."""
+    form = accepted.form
     if form is None:
         return f"""curl {url} -H 'Content-Type: application/json' -d '{{"inputs": […]}}'"""
-    if math.prod(form.shape) <= SHOWN:
-        zero: Any = 0 if dtype != "float32" else 0.0
-        for size in reversed(form.shape):
-            zero = [zero] * size
-        body = {"inputs": [zero], **({"dtype": dtype} if dtype != "float32" else {})}
+    dtypes = [leaf.dtypes(accepted.images)[0] for leaf in tree.leaves(form)]
+    sizes = [math.prod(size or 1 for size in leaf.shape) for leaf in tree.leaves(form)]
+    several = not isinstance(form, InputForm)
+    if several or sum(sizes) <= SHOWN:
+        of_bytes = {"dtype": dtypes[0]} if dtypes[0] != "float32" and not several else {}
+        value = 1 if several else 0  # what is all 0 may be a mask that leaves nothing
+        body = {"inputs": tree.mapped(lambda leaf: _filled(leaf, accepted.images, value), form), **of_bytes}
         return f"curl {url} -H 'Content-Type: application/json' -d '{json.dumps(body, separators=(',', ':'))}'"
+    dtype = dtypes[0]
     shape = (1, *form.shape)
     return (
         f"""python -c "import numpy; numpy.save('inputs.npy', numpy.zeros({shape}, '{dtype}'))"\n"""
@@ -75,11 +82,22 @@ def example(accepted: Accepted, url: str) -> str:
     )
 
 
+def _filled(form: InputForm, images: bool, value: int) -> list[Any]:
+    """Return one input of one number, in which a size that may be any is 1."""
+    found: Any = value if form.dtypes(images)[0] != "float32" else float(value)
+    for size in reversed((1, *form.shape)):
+        found = [found] * (size or 1)
+    return list(found)
+
+
 def page(found: Mapping[str, Any]) -> str:
     """Return a card as HTML that needs nothing else."""
     digests = [str(one)[:DIGITS] for one in found.get("digests", ())]
     told = f"{digests[0]} … {digests[-1]}" if len(digests) > 1 else "".join(digests)
-    shape = found["input"]["shape"]
+    taken = "; ".join(
+        f"{place} {'[' + ', '.join(map(str, shape)) + '], ' if shape else ''}{' or '.join(dtypes)}".strip()
+        for place, shape, dtypes in _forms(found["input"])
+    )
     rows = {
         "task": found.get("task"),
         "run": found.get("run"),
@@ -88,7 +106,7 @@ def page(found: Mapping[str, Any]) -> str:
         "samples": found.get("samples"),
         "sha256 of samples": told,
         "sha256 of the file": str(found.get("sha256") or "")[:DIGITS],
-        "inputs": f"{'[' + ', '.join(map(str, shape)) + '], ' if shape else ''}{' or '.join(found['input']['dtypes'])}",
+        "inputs": taken,
         "inputs in one request": f"at most {found['most_inputs']}",
     }
     cells = [
@@ -102,6 +120,15 @@ def page(found: Mapping[str, Any]) -> str:
         call=html.escape(str(found["example"])),
         answer=html.escape(ANSWERS.get(str(found.get("kind")), "")),
     )
+
+
+def _forms(given: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the place, shape and dtypes of each array of an input."""
+    if isinstance(given, Mapping) and "dtypes" in given:
+        yield place, given["shape"], given["dtypes"]
+        return
+    for name, part in given.items() if isinstance(given, Mapping) else enumerate(given):
+        yield from _forms(part, f"{place}.{name}" if place else str(name))
 
 
 def address(host: str, path: str) -> str:

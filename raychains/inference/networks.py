@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from raychains import models
-from raychains.core import registry
+from raychains.core import registry, tree
 from raychains.core.errors import RaychainsError, UserError, format_error, require, shown
-from raychains.data.source import check_plain
+from raychains.core.tree import Tree
+from raychains.data.source import LABELS, check_plain
 from raychains.tasks import Task
 
 
@@ -31,10 +32,24 @@ def tensor_of(x: Any) -> Tensor:
     return found
 
 
-def refused(x: Tensor, error: Exception) -> UserError:
+def tree_of(x: Any) -> Tree:
+    """Return a user's inputs as a tree of tensors: an array, or a dict or a tuple of arrays; a dict's ``labels`` are left out.
+
+    Raises:
+        UserError: a leaf is no block of numbers.
+    """
+    if isinstance(x, Mapping):
+        return {name: tree_of(part) for name, part in x.items() if name != LABELS or len(x) == 1}
+    if isinstance(x, tuple) and x and all(isinstance(part, Tensor | np.ndarray | Mapping) for part in x):
+        return tuple(map(tree_of, x))
+    return tensor_of(x)
+
+
+def refused(x: Tree, error: Exception) -> UserError:
     """Return the error of inputs that a network does not take."""
-    got = f"{str(x.dtype).removeprefix('torch.')} {list(x.shape)}"
-    return UserError(f"x must be inputs that the network takes, [n, …], got {got}: {format_error(error, kind=True)}")
+    return UserError(
+        f"x must be inputs that the network takes, [n, …], got {tree.described(x)}: {format_error(error, kind=True)}"
+    )
 
 
 def check_tensors(samples: Any, shared: Any) -> None:

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributions import Categorical, Distribution, Normal
 
 from raychains import samplers, schedules, tasks
 from raychains.chain.precision import DTYPES, built
 from raychains.chain.sample_index import expected_samples
+from raychains.core import tree
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.registry import is_local, is_path
+from raychains.core.rng import seeded
 from raychains.core.sample import check_tensors
 from raychains.core.spec import ChainSpec
+from raychains.core.tree import Tree
 from raychains.core.validation import integer, is_int, is_number
 from raychains.evaluation.base import fed, normalised
 from raychains.evaluation.classification import Average, log_probabilities
 from raychains.evaluation.positions import probabilities
 from raychains.evaluation.regression import gaussians, mixture_moments, moments, outputs
-from raychains.inference.networks import refused, tensor_of
+from raychains.inference.networks import refused, tree_of
 from raychains.planning.comparison import Arm, Comparison
 from raychains.store import ChainStore, RunStore, SampleRecord, Storage, initial_states
 from raychains.tasks import Task
@@ -192,7 +196,8 @@ class Predictive:
         return len(self._selection.records)
 
     def __call__(self, x: Any) -> np.ndarray[Any, Any]:
-        """Return probabilities [n, classes], float64, of inputs ``x`` [n, …] (array or tensor, as the task's data are).
+        """Return probabilities [n, classes], float64, of inputs ``x`` [n, …]: arrays, dicts or tuples of them, as the task's
+        data are; of a task with a ``collate_fn`` what that makes of examples.
 
         Of labels per position they are [n, positions …, classes], the classes last in either order of the network's
         outputs, at most 1 GiB of them in one call.
@@ -214,7 +219,7 @@ class Predictive:
         if task.predicts != "classes":
             raise UserError("task has a likelihood of its own: predictive().outputs(x) gives what its samples say")
         inputs = self._inputs(x)
-        prepare = task.prepare if inputs.dtype == torch.uint8 else None
+        prepare = task.prepare if _stored(inputs) else None
         samples = self._selection.completed()
         blocks = (log_probabilities(self._model, t, inputs, prepare=prepare) for t in samples)
         average = Average.of(blocks, self._selection.weights)
@@ -258,14 +263,65 @@ class Predictive:
         found = mixture_quantiles(stacked[..., :-1], stacked[..., -1:], weights, levels)
         return found[:, 0] if found.shape[1] == 1 else found
 
+    def draws(self, x: Any, n: int, seed: int = 0) -> np.ndarray[Any, Any]:
+        """Return ``n`` draws of the targets from the predictive at inputs ``x``, [n, inputs, targets].
+
+        Each draw takes a sample by its weight, the same at all inputs, and then targets from its distribution: of a
+        regression from its Gaussian, noise included, of a classifier a class, which is one target, of labels per
+        position a class at each, [n, inputs, positions …].
+
+        Args:
+            x: [inputs, …].
+            n: at least 1.
+            seed: equal seeds give equal draws.
+
+        Raises:
+            UserError: the task's likelihood is the user's own function, or a setting out of range.
+        """
+        integer("n", n, 1)
+        integer("seed", seed)
+        inputs, streams = self._inputs(x), np.random.default_rng(seed)
+        weights = normalised(self._selection.weights, len(self))
+        chosen, seeds = streams.choice(len(self), n, p=weights), streams.integers(2**62, size=len(self))
+        found: np.ndarray[Any, Any] | None = None
+        for s, tensors in enumerate(self._selection.completed()):
+            at = np.flatnonzero(chosen == s)
+            if not len(at):
+                continue
+            each = self._distribution(tensors, inputs)
+            with seeded(int(seeds[s])):
+                part = each.sample(torch.Size([len(at)])).numpy()
+            found = np.empty((n, *part.shape[1:]), part.dtype) if found is None else found
+            found[at] = part
+        assert found is not None  # n is at least 1
+        return found
+
+    def _distribution(self, tensors: Mapping[str, Tensor], inputs: Tree) -> Distribution:
+        """Return p(y | x, θ) under one sample, whose draws are [inputs, targets]."""
+        task: Any = self._selection.task
+        if task.predicts == "classes":
+            prepare = task.prepare if _stored(inputs) else None
+            logs = torch.from_numpy(log_probabilities(self._model, tensors, inputs, prepare=prepare))
+            return Categorical(logits=logs.double()[:, None], validate_args=False)
+        if task.predicts == "positions":
+            logs = torch.from_numpy(log_probabilities(self._model, tensors, inputs, axis=task.likelihood.axis))
+            return Categorical(logits=logs.double(), validate_args=False)
+        if task.predicts == "gaussian":
+            block = torch.from_numpy(gaussians(self._model, tensors, inputs, task.noise))
+            return Normal(block[:, :-1], block[:, -1:], validate_args=False)
+        if task.predicts != "distribution":
+            raise UserError("task has a likelihood of its own: predictive().outputs(x) gives what its samples say")
+        out = outputs(self._model, tensors, inputs).double()
+        found: Distribution = task.likelihood.distribution(out.reshape(len(out), -1))
+        return found
+
     def _distribution_moments(self, x: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Return mean and standard deviation of the mixture of the samples' distributions at inputs ``x``,
         [n, targets]."""
-        inputs, task = self._inputs(x), cast(Any, self._selection.task)
+        inputs = self._inputs(x)
         found = []
         for tensors in self._selection.completed():
-            out = outputs(self._model, tensors, inputs).double()
-            each = task.likelihood.distribution(out.reshape(len(out), -1))
+            each = self._distribution(tensors, inputs)
             found.append((each.mean.numpy(), each.variance.numpy()))
         means, variances = (np.stack(parts) for parts in zip(*found, strict=True))
         return mixture_moments(means, variances, normalised(self._selection.weights, len(means)))
@@ -274,7 +330,7 @@ class Predictive:
         """Return each sample's means and σ at inputs ``x``, [n, outputs + 1]."""
         task: Any = self._selection.task
         if task.predicts != "gaussian":
-            other = "; mean_and_std has what it predicts" if task.predicts == "distribution" else ""
+            other = "; use np.quantile(draws(x, n), levels, axis=0)" if task.predicts == "distribution" else ""
             raise UserError(
                 f"{asked} needs a regression with Gaussian noise, got a task that predicts {task.predicts}{other}"
             )
@@ -284,23 +340,28 @@ class Predictive:
     def outputs(self, x: Any) -> np.ndarray[Any, Any]:
         """Return the network's outputs under each sample, [samples, n, …], for inputs ``x`` [n, …]."""
         inputs, task = self._inputs(x), self._selection.task
-        if inputs.dtype == torch.uint8 and task.predicts == "classes":
+        if _stored(inputs) and task.predicts == "classes":
             inputs = task.prepare(inputs)
         return np.stack([outputs(self._model, t, inputs).numpy() for t in self._selection.completed()])
 
-    def _inputs(self, x: Any) -> Tensor:
-        """Return a user's inputs as a tensor, of which the network takes the first.
+    def _inputs(self, x: Any) -> Tree:
+        """Return a user's inputs as tensors, of which the network takes the first examples.
 
         Raises:
-            UserError: no block of numbers, or one of another shape.
+            UserError: no blocks of numbers, or of other shapes.
         """
-        inputs = tensor_of(x)
-        first, task = inputs[:1], self._selection.task
+        inputs, task = tree_of(x), self._selection.task
         dtype = next(self._model.parameters()).dtype
         try:
-            prepared = task.prepare(first) if first.dtype == torch.uint8 and task.predicts == "classes" else first
+            first = tree.at(inputs, slice(1))
+            prepared = task.prepare(first) if _stored(first) and task.predicts == "classes" else first
             with torch.no_grad():
                 self._model(fed(prepared, dtype))
         except Exception as error:  # of the network
             raise refused(inputs, error) from error
         return inputs
+
+
+def _stored(inputs: Tree) -> bool:
+    """Return whether inputs are images as they are stored, in bytes."""
+    return isinstance(inputs, Tensor) and inputs.dtype == torch.uint8

@@ -17,7 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raychains.core import tree
 from raychains.core.errors import UserError, format_error, printable, shown
+from raychains.core.tree import Tree
 from raychains.core.validation import is_number
 from raychains.inference.ensemble import Classified, PosteriorPredictive, Regressed, classify, regress
 from raychains.inference.intervals import interval, mixture_quantiles
@@ -28,6 +30,8 @@ NPY = ("application/octet-stream", "application/x-npy")
 FIELDS = ("inputs", "dtype", "intervals", "quantiles")
 DTYPES = {"float32": torch.float32, "uint8": torch.uint8, "int64": torch.int64}
 """Those of inputs, by the names that a JSON body has for them."""
+BOOL = "bool"
+"""Of a mask, say: sent as true and false, or as 1 and 0."""
 LEVELS = 100
 """Most quantiles of one request."""
 NUMBERS = 4_000_000
@@ -51,20 +55,38 @@ class Refused(Exception):
 class InputForm:
     """The form of one input as the task stores it."""
 
-    shape: tuple[int, ...]
+    shape: tuple[int | None, ...]
+    """A size of None may be any, the same for all inputs of a request."""
     dtype: str
 
     @classmethod
-    def of(cls, described: Any) -> InputForm | None:
-        """Return the form in an exported file's description; None where it is none."""
+    def of(cls, described: Any) -> Tree | None:
+        """Return the form in an exported file's description, or a dict or a tuple of forms; None where it is none."""
+        if isinstance(described, list) or (isinstance(described, Mapping) and "dtype" not in described):
+            pairs = described.items() if isinstance(described, Mapping) else enumerate(described)
+            parts = {name: cls.of(part) for name, part in pairs}
+            if not parts or None in parts.values():
+                return None
+            return parts if isinstance(described, Mapping) else tuple(parts.values())
         found = described if isinstance(described, Mapping) else {}
         shape, dtype = found.get("shape"), found.get("dtype")
-        ok = isinstance(shape, list) and all(type(size) is int and size > 0 for size in shape)
+        ok = isinstance(shape, list) and all(size is None or (type(size) is int and size > 0) for size in shape)
         return cls(shape=tuple(shape), dtype=dtype) if ok and isinstance(dtype, str) else None  # type: ignore[arg-type]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as a file's description has it."""
-        return {"shape": list(self.shape), "dtype": self.dtype}
+    def dtypes(self, images: bool) -> tuple[str, ...]:
+        """Return the kinds of numbers that are taken: of stored images, which the ensemble normalises, prepared ones as well."""
+        if self.dtype == "uint8" and images:
+            return ("uint8", "float32")
+        return ("float32",) if "float" in self.dtype else ("int64",) if self.dtype != "uint8" else ("uint8", "float32")
+
+    def __str__(self) -> str:
+        return f"[{', '.join(['n', *('any' if size is None else str(size) for size in self.shape)])}]"
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Return whether inputs of a shape [n, …] are of this form."""
+        return len(shape) == len(self.shape) + 1 and all(
+            size is None or size == got for size, got in zip(self.shape, shape[1:], strict=True)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,29 +95,19 @@ class Accepted:
 
     kind: str
     """classification or regression."""
-    form: InputForm | None
-    """None where it is not known: then the network decides."""
+    form: Tree | None
+    """Its `InputForm`, or a dict or a tuple of them; None where it is not known: then the network decides."""
     images: bool
     """Its uint8 inputs are stored images, which the ensemble normalises."""
     rows: int
     """Most inputs of one request."""
-
-    @property
-    def dtypes(self) -> tuple[str, ...]:
-        """Kinds of inputs that it takes."""
-        if self.form is None:
-            return tuple(DTYPES)
-        stored = self.form.dtype
-        if stored == "uint8" and self.images:
-            return ("uint8", "float32")
-        return ("float32",) if "float" in stored else ("int64",) if stored != "uint8" else ("uint8", "float32")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
     """One request's inputs, and what is asked about them beside the averages."""
 
-    inputs: Tensor
+    inputs: Tree
     """[n, …], float32, uint8 or int64."""
     level: float | None = None
     """Probability that a credible interval holds; None: no intervals."""
@@ -120,15 +132,21 @@ def parse(body: bytes, kind: str, options: Mapping[str, str], accepted: Accepted
         if "dtype" in options:
             raise Refused(400, "dtype must be left out beside a raw array, which has its own")
         fields: dict[str, Any] = {name: _from_address(name, text) for name, text in options.items()}
-        array = read_npy(body)
+        if accepted.form is not None and not isinstance(accepted.form, InputForm):
+            raise Refused(400, f"inputs must be {JSON}: they are several arrays, {', '.join(_places(accepted.form))}")
+        inputs = _checked(read_npy(body), accepted.form, accepted, "inputs")
     elif kind in (JSON, ""):
         if options:
             raise Refused(400, f"{next(iter(options))} must be a field of the body")
         fields = _object(body)
-        array = _numbers(fields, accepted)
+        inputs = _inputs(fields["inputs"], accepted.form, fields.get("dtype"), accepted, "inputs")
     else:
         raise Refused(415, f"Content-Type must be {JSON}, or {NPY[0]} for a .npy file, got {shown(kind)}")
-    inputs = _checked(array, accepted)
+    sizes = sorted({len(leaf) for leaf in tree.leaves(inputs)})
+    if len(sizes) > 1:
+        raise Refused(
+            400, f"inputs must hold as many examples in each of their arrays, got {' and '.join(map(str, sizes))}"
+        )
     return Question(inputs=inputs, **_asked(fields, accepted))
 
 
@@ -168,32 +186,60 @@ def _kind(value: Any) -> str:
     return names.get(type(value), "a number")
 
 
-def _numbers(fields: Mapping[str, Any], accepted: Accepted) -> np.ndarray[Any, Any]:
+def _places(form: Tree) -> list[str]:
+    return [place for place, _ in tree.named(form, "inputs")]
+
+
+def _inputs(given: Any, form: Tree | None, dtype: Any, accepted: Accepted, place: str) -> Tree:
+    """Return the inputs of a JSON body as tensors: an object for a dict of several, a list for a tuple."""
+    if isinstance(form, tuple):
+        if not isinstance(given, list) or len(given) != len(form):
+            raise Refused(400, f"{place} must be a list of the {len(form)} arrays {', '.join(_places(form))}")
+        return tuple(
+            _inputs(each, part, dtype, accepted, f"{place}[{i}]")
+            for i, (each, part) in enumerate(zip(given, form, strict=True))
+        )
+    if isinstance(form, Mapping) or (form is None and isinstance(given, dict) and given):
+        names = list(form if form is not None else given)
+        if not isinstance(given, dict) or set(given) != set(names):
+            raise Refused(
+                400,
+                f"{place} must be an object with {' and '.join(map(repr, names))}, each a list with one entry for each input",
+            )
+        parts = form if form is not None else dict.fromkeys(names)
+        return {name: _inputs(given[name], parts[name], dtype, accepted, f"{place}[{name!r}]") for name in names}
+    return _checked(_numbers(given, form, dtype, accepted, place), form, accepted, place)
+
+
+def _numbers(given: Any, form: InputForm | None, dtype: Any, accepted: Accepted, place: str) -> np.ndarray[Any, Any]:
     """The inputs of a JSON body in the dtype that it names, or that the ensemble takes."""
-    given = fields["inputs"]
     if not isinstance(given, list):
-        raise Refused(400, f"inputs must be a list with one entry for each input, got {_kind(given)}")
+        raise Refused(400, f"{place} must be a list with one entry for each input, got {_kind(given)}")
     try:
         array = np.array(given)
     except (ValueError, OverflowError):  # ragged, or nested more deeply than arrays can be
-        raise Refused(400, "inputs must be lists of equal lengths") from None
+        raise Refused(400, f"{place} must be lists of equal lengths") from None
+    if array.dtype.kind == "b" and form is not None and form.dtype == BOOL:
+        array = array.astype(np.int64)
     if array.dtype.kind not in "fiu":
-        raise Refused(400, "inputs must be numbers of at most 64 bits, in lists of equal lengths")
-    dtype, whole = fields.get("dtype"), array.dtype.kind in "iu"
+        raise Refused(400, f"{place} must be numbers of at most 64 bits, in lists of equal lengths")
+    whole, taken = array.dtype.kind in "iu", tuple(DTYPES) if form is None else form.dtypes(accepted.images)
     if dtype is None:
         if accepted.images and whole:
             raise Refused(
                 400,
                 'dtype must be given for whole numbers: "uint8" for images as they are stored, or "float32" for prepared ones',
             )
-        dtype = accepted.dtypes[0] if len(accepted.dtypes) == 1 else "float32"
+        dtype = taken[0] if len(taken) == 1 else "float32"
+        if form is None and whole and place != "inputs":
+            dtype = "int64"
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise Refused(400, f"dtype must be one of {', '.join(DTYPES)}, got {shown(dtype)}")
     if dtype == "float32":
         return array.astype(np.float64)
     low, high = (0, 255) if dtype == "uint8" else (-(2**63), 2**63 - 1)
     if array.size and (not whole or int(array.min()) < low or int(array.max()) > high):
-        raise Refused(400, f"inputs must be whole numbers in [{low}, {high}] for the dtype {dtype}")
+        raise Refused(400, f"{place} must be whole numbers in [{low}, {high}] for the dtype {dtype}")
     return array.astype(dtype)
 
 
@@ -222,29 +268,27 @@ def read_npy(body: bytes) -> np.ndarray[Any, Any]:
     return flat.reshape(shape, order="F" if fortran else "C")
 
 
-def _checked(array: np.ndarray[Any, Any], accepted: Accepted) -> Tensor:
+def _checked(array: np.ndarray[Any, Any], form: InputForm | None, accepted: Accepted, place: str) -> Tensor:
     """Return inputs as a tensor; refuse a wrong number, shape or dtype, and numbers that are none."""
-    form, got = accepted.form, list(array.shape)
+    got = list(array.shape)
     if array.ndim == 0 or array.size == 0:
-        raise Refused(400, f"inputs must hold at least one input, got the shape {got}")
+        raise Refused(400, f"{place} must hold at least one input, got the shape {got}")
     if len(array) > accepted.rows:
-        raise Refused(413, f"inputs must be at most {accepted.rows} in one request, got {len(array)}")
-    if form is not None and tuple(array.shape[1:]) != form.shape:
-        raise Refused(400, f"inputs must have the shape {_shape(form)}, got {got}")
+        raise Refused(413, f"{place} must be at most {accepted.rows} in one request, got {len(array)}")
+    if form is not None and not form.fits(array.shape):
+        raise Refused(400, f"{place} must have the shape {form}, got {got}")
     kind = {"f": "float32", "u": "uint8" if array.dtype.itemsize == 1 else "int64"}.get(array.dtype.kind, "int64")
-    if kind not in accepted.dtypes:
-        raise Refused(400, f"inputs must be {' or '.join(accepted.dtypes)}, got {array.dtype.name}")
+    taken = tuple(DTYPES) if form is None else form.dtypes(accepted.images)
+    if kind not in taken:
+        raise Refused(400, f"{place} must be {' or '.join(taken)}, got {array.dtype.name}")
     if kind == "int64" and array.dtype.kind == "u" and int(array.max()) >= 2**63:
-        raise Refused(400, "inputs must be below 2^63")
+        raise Refused(400, f"{place} must be below 2^63")
     with np.errstate(over="ignore"):
         array = np.ascontiguousarray(array.astype(kind))
     if kind == "float32" and not np.isfinite(array).all():
-        raise Refused(400, "inputs must be finite numbers that single precision holds")
-    return torch.from_numpy(array)
-
-
-def _shape(form: InputForm) -> str:
-    return f"[{', '.join(['n', *map(str, form.shape)])}]"
+        raise Refused(400, f"{place} must be finite numbers that single precision holds")
+    found = torch.from_numpy(array)
+    return found.bool() if form is not None and form.dtype == BOOL else found
 
 
 def _asked(fields: Mapping[str, Any], accepted: Accepted) -> dict[str, Any]:
@@ -276,10 +320,11 @@ Answer = Mapping[str, np.ndarray[Any, Any]]
 
 
 def answer(posterior: PosteriorPredictive, questions: Sequence[Question]) -> list[Answer | Refused]:
-    """Return the answer to each question; inputs of one shape and dtype go through the network together."""
+    """Return the answer to each question; inputs of the same shapes and dtypes go through the network together."""
     groups: dict[Any, list[int]] = {}
     for place, question in enumerate(questions):
-        groups.setdefault((question.inputs.shape[1:], question.inputs.dtype), []).append(place)
+        kinds = tuple((where, t.shape[1:], t.dtype) for where, t in tree.named(question.inputs))
+        groups.setdefault(kinds, []).append(place)
     found: dict[int, Answer | Refused] = {}
     for places in groups.values():
         asked = [questions[place] for place in places]
@@ -303,21 +348,22 @@ class _EachSample:
 
 
 def _answered(posterior: PosteriorPredictive, questions: Sequence[Question]) -> list[Answer | Refused]:
-    """Return the answers to questions whose inputs have one shape and dtype."""
-    inputs = torch.cat([question.inputs for question in questions]).to(posterior.weights.device)
+    """Return the answers to questions whose inputs have the same shapes and dtypes."""
+    inputs = tree.mapped(lambda *parts: torch.cat(parts), *(question.inputs for question in questions))
+    inputs, n = tree.sent(inputs, posterior.weights.device), tree.size(inputs)
     each = any(question.level is not None or question.quantiles for question in questions)
     try:
         found, samples = _predicted(posterior, inputs, each)
     except UserError as error:  # the network does not take them
         raise Refused(400, str(error).replace("x must", "inputs must", 1)) from None
     except torch.OutOfMemoryError:
-        raise Refused(503, f"inputs need more memory than there is: send fewer than {len(inputs)} at once") from None
-    if len(found[0]) != len(inputs):
-        raise Refused(400, f"inputs must be single examples along the first axis, got {list(inputs.shape)}")
+        raise Refused(503, f"inputs need more memory than there is: send fewer than {n} at once") from None
+    if len(found[0]) != n:
+        raise Refused(400, f"inputs must be single examples along the first axis, got {tree.described(inputs)}")
     answers: list[Answer | Refused] = []
     start = 0
     for question in questions:
-        part = slice(start, start := start + len(question.inputs))
+        part = slice(start, start := start + tree.size(question.inputs))
         arrays = _averages(type(found)(*(t[part].cpu() for t in found)))
         if samples is not None:
             arrays |= _spread(posterior, question, samples, part)
@@ -325,7 +371,7 @@ def _answered(posterior: PosteriorPredictive, questions: Sequence[Question]) -> 
             arrays = {name: array[:, 0] for name, array in arrays.items()}
         numbers = sum(array.size for array in arrays.values())
         if numbers > NUMBERS:
-            few = max(1, len(question.inputs) * NUMBERS // numbers)
+            few = max(1, tree.size(question.inputs) * NUMBERS // numbers)
             answers.append(
                 Refused(413, f"inputs give {numbers:,} numbers, at most {NUMBERS:,} in one answer: send {few} at once")
             )
@@ -336,7 +382,7 @@ def _answered(posterior: PosteriorPredictive, questions: Sequence[Question]) -> 
 
 
 def _predicted(
-    posterior: PosteriorPredictive, inputs: Tensor, each: bool
+    posterior: PosteriorPredictive, inputs: Tree, each: bool
 ) -> tuple[Classified | Regressed, _EachSample | None]:
     """Return the predictive of inputs, and with ``each`` the samples' own predictions."""
     with torch.inference_mode():
@@ -344,7 +390,9 @@ def _predicted(
             return posterior(inputs), None
         if posterior.kind == "regression":
             weights, means, noises = posterior.gaussians(inputs)
-            return regress([(weights, means, noises)]), _EachSample(weights, means, noises.expand(-1, len(inputs), 1))
+            return regress([(weights, means, noises)]), _EachSample(
+                weights, means, noises.expand(-1, means.shape[1], 1)
+            )
         weights, outputs = posterior.outputs(inputs)
         wide = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
         return classify([(weights, outputs)]), _EachSample(weights, torch.softmax(wide, dim=-1))

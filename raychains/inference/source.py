@@ -13,7 +13,7 @@ from raychains import tasks
 from raychains.core.errors import UserError, require, shown
 from raychains.data.root import rooted
 from raychains.inference import file, networks
-from raychains.inference.ensemble import PosteriorPredictive
+from raychains.inference.ensemble import PosteriorPredictive, likelihood_of
 from raychains.inference.export import input_form, posterior
 from raychains.inference.predictive import Records, Selection, dropped_chains, import_parts, select
 from raychains.planning import Comparison
@@ -132,6 +132,7 @@ def source_of(
         about = file.describe(absolute)
         if model is None:
             networks.rebuild(about.get("network"), absolute, trust)
+        likelihood_of(about.get("likelihood"), about.get("kind", "classification"), absolute, trust)
         return FileSource(path=absolute, sha256=about["sha256"], model=model, trust=trust)
     if model is not None:
         raise UserError("model must be left out for a run: its task builds the network")

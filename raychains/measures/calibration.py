@@ -50,13 +50,29 @@ def tables(context: Context) -> Tables:
     diagrams: list[Row] = []
     numbers: list[Row] = []
     for (arm, group), result in zip(context.groups, results, strict=True):
-        key, rows = context.key(arm, group), result.rows
+        key, rows = context.key(arm, group), of_labels(result.rows)
         diagrams += [{**key, **row} for row in diagram_rows(rows, bins)]
         measured = {"ece": metrics.ece, "ece_mass": metrics.ece_mass, "mce": maximum_error}
         errors = {name: error(rows, bins) for name, error in measured.items()}
         parts = brier_parts(rows, bins)
         numbers.append({**key, "bins": bins, **errors, "brier_top": parts.score, **dataclasses.asdict(parts)})
     return {"reliability": diagrams, "calibration": numbers}
+
+
+def of_labels(rows: Rows) -> Rows:
+    """Return a classifier's rows as they are, and those of a likelihood of labels of 0 and 1 with each label that is
+    known as an example of its own, of two classes."""
+    if "label_error" not in rows:
+        return rows
+    label, p = (np.asarray(rows[name], dtype=float).reshape(-1) for name in ("target", "mean"))
+    label, p = label[~np.isnan(label)], p[~np.isnan(label)]
+    return {"confidence": np.maximum(p, 1 - p), "prediction": (p > 0.5).astype(int), "label": label.astype(int)}
+
+
+def why_not(context: Context) -> str | None:
+    """Return the reason where there is neither confidence nor correctness on the run's split."""
+    labels = getattr(getattr(context.task, "likelihood", None), "labels", False)
+    return None if labels else not_labelled(context)
 
 
 def diagram_rows(rows: Rows, bins: int) -> list[Row]:
@@ -353,6 +369,6 @@ MEASURE = Measure(
     name="calibration",
     about="reliability in bins of equal width and equal mass",
     tables=tables,
-    why_not=not_labelled,
+    why_not=why_not,
     figures={"reliability": reliability, "calibration": calibration},
 )

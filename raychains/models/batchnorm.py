@@ -42,7 +42,7 @@ def reestimate(model: nn.Module, inputs: Iterable[Tensor]) -> None:
         nonlocal count
         for x in inputs:
             count += 1
-            yield x
+            yield (x,) if isinstance(x, tuple) else x  # of a tuple update_bn takes the first
 
     try:
         with torch.no_grad():

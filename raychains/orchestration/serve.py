@@ -20,7 +20,7 @@ from ray.serve.schema import ApplicationStatusOverview
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from raychains.core import gpus
+from raychains.core import gpus, tree
 from raychains.core.errors import RayLost, UserError, format_error, last_line
 from raychains.inference import model_card, requests
 from raychains.inference.requests import Accepted, Answer, InputForm, Question, Refused
@@ -87,7 +87,7 @@ class Predicted:
 
 def rows(questions: Sequence[Question]) -> int:
     """Return the number of inputs in a batch."""
-    return sum(len(question.inputs) for question in questions)
+    return sum(tree.size(question.inputs) for question in questions)
 
 
 class Predictor:

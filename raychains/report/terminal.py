@@ -461,8 +461,9 @@ def cost_lines(options: Plan, budget: Budget, costs: Costs, rate: float | None) 
 
 def export_lines(exported: Exported) -> tuple[str, str]:
     """Sentences about an exported file: its contents, and the line of Python that loads it."""
-    network = exported.network
-    model = ", model=net" if network is None else "" if "name" in network else ", trust=True"
+    network, by_path = exported.network, (exported.network, exported.likelihood)
+    model = ", model=net" if network is None else ""
+    model += ", trust=True" if any("path" in stated for stated in by_path if stated is not None) else ""
     many = f"{exported.samples} sample{'s' * (exported.samples != 1)}"
     return (
         f"exported: {exported.path}, {many} of {exported.arm}, {decimal(exported.bytes)}",

@@ -17,10 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from raychains import models
-from raychains.core import gpus
+from raychains.core import gpus, tree
 from raychains.core.errors import UserError
 from raychains.core.rng import seeded
 from raychains.core.spec import TaskSpec
+from raychains.core.tree import Tree
 from raychains.data.source import EpochOrder, Source
 from raychains.evaluation.base import Array, Evaluation
 
@@ -81,6 +82,8 @@ class _Training:
     """The prior on the model's parameters, where the sampler's weight decay is not the prior."""
     own_prior: bool = False
     """True if `backward` adds a prior's gradient itself."""
+    padded: bool = False
+    """True if batches of as many examples have several shapes."""
     memory_format: torch.memory_format = torch.contiguous_format
     """Memory format of 4-dimensional weights; ``torch.channels_last`` is faster for some convolutions."""
 
@@ -156,7 +159,7 @@ class _Training:
     def share(self, first: int, last: int, parts: int) -> None:
         """Prepare to be asked only for the sub-batches [first, last) of ``parts`` of each batch, as `divide` gives them."""
 
-    def inputs(self, batch: Any) -> Tensor:
+    def inputs(self, batch: Any) -> Tree:
         """Return what the model is given for one batch, [n, …], to estimate BatchNorm's statistics from.
 
         Raises:
@@ -177,7 +180,10 @@ class _Prediction:
     """How many labels of an example the loss adds up, on average: default step sizes of samplers whose steps grow with the
     gradient are divided by it."""
 
-    def prepare(self, inputs: Tensor) -> Tensor:
+    output: str | int | None = None
+    """The entry that the likelihood takes of what the network returns, where that is no tensor; None is ``logits``."""
+
+    def prepare(self, inputs: Tree) -> Tree:
         """Return what the network takes, from inputs [n, …] as they are stored (uint8 images, say): by default the inputs.
 
         A function of each input alone and free of randomness; training, evaluation and exported ensembles share it.
@@ -356,19 +362,18 @@ class PredictiveTask(Task):
         self.source.follow(order)
         return order
 
-    def augmented(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
+    def augmented(self, inputs: Tree, generator: torch.Generator) -> Tree:
         """Return training inputs [n, …] as they are learned from, drawn anew from ``generator`` at every step."""
         return inputs
 
-    def network_inputs(self, inputs: Tensor, dtype: torch.dtype) -> Tensor:
+    def network_inputs(self, inputs: Tree, dtype: torch.dtype) -> Tree:
         """Return what the network is given in training: `prepare` in its parameters' dtype; integers stay integers."""
-        inputs = self.prepare(inputs)
-        return inputs.to(dtype) if inputs.is_floating_point() else inputs
+        return tree.cast(self.prepare(inputs), dtype)
 
     def loss(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor:
         return self.loss_on(model, *self.source.batch(batch), generator)
 
-    def loss_on(self, model: nn.Module, inputs: Tensor, targets: Tensor, generator: torch.Generator) -> Tensor:
+    def loss_on(self, model: nn.Module, inputs: Tree, targets: Tensor, generator: torch.Generator) -> Tensor:
         """Return `loss` of examples as the source gives them."""
         dtype = next(model.parameters()).dtype
         outputs = model(self.network_inputs(self.augmented(inputs, generator), dtype))
@@ -379,7 +384,7 @@ class PredictiveTask(Task):
         outputs = model(self.network_inputs(inputs, next(model.parameters()).dtype))
         return self.likelihood.loss(model, outputs, targets)
 
-    def inputs(self, batch: Any) -> Tensor:
+    def inputs(self, batch: Any) -> Tree:
         return self.prepare(self.source.batch(batch)[0])
 
     def to(self, device: torch.device) -> None:

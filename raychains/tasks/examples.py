@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from raychains.core import tree
 from raychains.core.errors import UserError, format_error
 from raychains.core.rng import seeded
+from raychains.core.tree import Tree
 
 if TYPE_CHECKING:
     from raychains.tasks.likelihoods import Likelihood
@@ -71,7 +73,7 @@ def check_loss(loss: Tensor, model: nn.Module) -> None:
 
 
 def check_apart(
-    model: nn.Module, prepare: Callable[[Tensor, torch.dtype], Tensor], inputs: Tensor, field: str = "model_fn"
+    model: nn.Module, prepare: Callable[[Tree, torch.dtype], Tree], inputs: Tree, field: str = "model_fn"
 ) -> bool:
     """Refuse a network whose outputs for an example change with the other examples of the batch, in evaluation mode.
 
@@ -89,12 +91,14 @@ def check_apart(
     Raises:
         UserError: the outputs differ.
     """
-    n, own = len(inputs), next(model.parameters()).dtype
+    n, own = tree.size(inputs), next(model.parameters()).dtype
 
     def run(at: Any, seed: int = 0) -> Tensor:
         with torch.no_grad(), seeded(seed), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found: Tensor = model(prepare(inputs[at].clone(), next(model.parameters()).dtype))
+            found: Tensor = model(
+                prepare(tree.mapped(torch.clone, tree.at(inputs, at)), next(model.parameters()).dtype)
+            )
         return found
 
     model.eval()

@@ -1,107 +1,63 @@
-"""Likelihoods of a network's outputs: classes, also one for each position, Gaussian noise, torch distributions, or a
-user's loss function."""
+"""Likelihoods of a network's outputs: classes, Gaussian noise, torch distributions, or a user's loss function."""
 
 from __future__ import annotations
 
+import inspect
+import json
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, distributions, nn
-from torch.distributions import Distribution
+from torch import Tensor, nn
 from torch.nn import functional as F
 
+from raychains.core import registry
 from raychains.core.errors import UserError, format_error, near_miss, require, shown
-from raychains.core.validation import as_number, is_int, is_number
+from raychains.core.validation import as_number, is_number
 from raychains.evaluation.base import Evaluation
 from raychains.evaluation.classification import Classification
-from raychains.evaluation.distributed import Distributed as OfDistributions
-from raychains.evaluation.positions import Positions
-from raychains.evaluation.regression import FLOOR, LOG_NOISE, Noise, OutputNoise, Pointwise, Regression
+from raychains.evaluation.regression import FLOOR, LOG_NOISE, OutputNoise, Pointwise, Regression
+from raychains.tasks.distributions import Bernoulli, Distributed, NegativeBinomial, Normal, Poisson, StudentT
+from raychains.tasks.likelihood_base import Likelihood, belongs, check_labels, dtype_name
+from raychains.tasks.positions import AXES, PerPosition
+from raychains.tasks.survival import DiscreteHazard
 from raychains.tasks.user_dataset import UserDataset
 
-LEARNED, COUNTS = "learned", "be whole numbers of at least 0"
+__all__ = [
+    "LEARNED",
+    "LOG_NOISE",
+    "NAMED",
+    "Bernoulli",
+    "Classes",
+    "DiscreteHazard",
+    "Distributed",
+    "GaussianNoise",
+    "Heteroscedastic",
+    "Likelihood",
+    "LossFunction",
+    "NegativeBinomial",
+    "Normal",
+    "PerPosition",
+    "Poisson",
+    "StudentT",
+    "belongs",
+    "distributed_from_json",
+    "distributed_to_json",
+    "likelihood",
+]
 
-
-class Likelihood(ABC):
-    """p(y | x, θ) of a network's output f_θ(x).
-
-    To write: `name`, `predicts`, `check`, `loss` and `evaluation`; an instance goes to ``Task.from_module(…, loss=)``.
-    """
-
-    name: str
-    """Identifies it: part of the task's fingerprint."""
-    predicts: str
-    """As `Task.predicts`."""
-    noise: Noise = None
-    """σ of Gaussian noise that is known, or an `OutputNoise` where the network gives it."""
-    lacks: Sequence[str] = ()
-    """Those of `each` and `fisher` that this object is without although its class defines them."""
-
-    def width(self, outputs: Tensor) -> int:
-        """Return the number of an example's outputs [n, …]; of classes their number."""
-        return outputs.shape[-1] if outputs.ndim > 1 else 1
-
-    def labels_per_example(self, targets: Tensor) -> float:
-        """Return how many labels of an example log p adds up, on average over targets [n, …].
-
-        Default step sizes of samplers whose steps grow with the gradient are divided by it.
-        """
-        return 1.0
-
-    def extend(self, model: nn.Module) -> nn.Module:
-        """Return the model with the likelihood's own parameters added."""
-        return model
-
-    @abstractmethod
-    def check(self, outputs: Tensor, targets: Tensor) -> None:
-        """Refuse outputs that do not fit the targets, of the same few examples."""
-
-    def check_all(self, outputs: Tensor, targets: Tensor, name: str) -> None:  # noqa: B027  most have nothing to add
-        """Refuse targets [n, …] of a whole set that do not fit outputs like ``outputs``."""
-
-    @abstractmethod
-    def loss(self, model: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean negative log-likelihood of a batch."""
-
-    def each(self, parameters: Mapping[str, Tensor], outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the negative log-likelihood [chains, n] of every example, for packs; undefined where only `loss` is known.
-
-        Args:
-            parameters: by name, [chains, …].
-            outputs: [chains, n, …].
-            targets: [chains, n, …].
-        """
-        raise TypeError(f"{type(self).__name__} gives the loss of a batch alone")
-
-    def gradients(
-        self, parameters: Mapping[str, Tensor], outputs: Tensor, targets: Tensor, weights: Tensor
-    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Return the losses Σ ``weights``·`each`, [chains], and their gradients in ``outputs`` and in each of ``parameters``.
-
-        Args:
-            parameters, outputs, targets: as for `each`.
-            weights: of the examples, [chains, n].
-        """
-        with torch.enable_grad():
-            places = [t.detach().requires_grad_() for t in (outputs, *parameters.values())]
-            named = dict(zip(parameters, places[1:], strict=True))
-            losses = (self.each(named, places[0], targets) * weights).sum(1)
-            first, *others = torch.autograd.grad(losses, places, torch.ones_like(losses), materialize_grads=True)
-        return losses.detach(), first, dict(zip(named, others, strict=True))
-
-    def fisher(self, model: nn.Module, outputs: Tensor) -> Tensor:
-        """Return the Fisher information of p(y | f) about the outputs f of every example, float64 [n, k, k]; undefined where only `loss` is known.
-
-        It is the Hessian of −log p in f, averaged over y.
-        """
-        raise TypeError(f"{type(self).__name__} gives the loss of a batch alone")
-
-    @abstractmethod
-    def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:
-        """Return the evaluation of a split."""
+LEARNED = "learned"
+NAMED: Mapping[str, type[Distributed]] = {
+    "bernoulli": Bernoulli,
+    "poisson": Poisson,
+    "negative-binomial": NegativeBinomial,
+    "normal": Normal,
+    "student-t": StudentT,
+}
+"""Likelihoods that are torch distributions, by the loss's name."""
+IN_FILES: Mapping[str, type[Distributed]] = {**NAMED, "discrete-hazard": DiscreteHazard}
+"""Those that an exported file states by a name."""
 
 
 class Classes(Likelihood):
@@ -140,7 +96,7 @@ class Classes(Likelihood):
         if not ok or targets.is_floating_point() or targets.is_complex():
             raise UserError(
                 "loss cross_entropy needs logits [n, classes] and integer labels [n], got outputs "
-                f"{list(outputs.shape)} and {_kind(targets)} targets {list(targets.shape)} for {len(targets)} examples"
+                f"{list(outputs.shape)} and {dtype_name(targets)} targets {list(targets.shape)} for {len(targets)} examples"
             )
         if self.weights is not None and len(self.weights) != outputs.shape[1]:
             raise UserError(
@@ -148,7 +104,7 @@ class Classes(Likelihood):
             )
 
     def check_all(self, outputs: Tensor, targets: Tensor, name: str) -> None:
-        _check_labels(targets.long(), outputs.shape[1], name)  # torch has no least uint16
+        check_labels(targets.long(), outputs.shape[1], name)  # torch has no least uint16
 
     def loss(self, model: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
         weights, labels = self._weights(outputs), targets.long()
@@ -179,81 +135,6 @@ class _Labelled(Classification):
     @property
     def fingerprint(self) -> str:
         return f"own/{self._known}"
-
-
-class PerPosition(Likelihood):
-    """log p(y | x, θ) = Σ_j log softmax(f_j)_{y_j} over the labelled positions j of an example: words, pixels, voxels.
-
-    Outputs are logits [n, positions …, classes], or [n, classes, positions …] with ``axis=1``; labels [n, positions …].
-    The loss of a batch is the mean over its n examples of that sum, so that T = 1 is the posterior. An example without
-    a label has log p = 0 and counts in N.
-
-    Args:
-        axis: of the classes among the outputs' axes: -1, the last one, or 1, the one behind the examples'.
-        ignore_index: the label of positions that are left out, such as padding.
-    """
-
-    predicts = "positions"
-
-    def __init__(self, axis: int = -1, ignore_index: int = -100) -> None:
-        ok = is_int(axis) and axis in (-1, 1)
-        require(ok, "axis", axis, "be -1 or 1: classes last, as of words, or behind the examples, as of pixels")
-        require(is_int(ignore_index), "ignore_index", ignore_index, "be an integer, the label of what is left out")
-        self.axis, self.ignore_index = axis, ignore_index
-        self.name = f"positions, axis {axis}, ignoring {ignore_index}"
-
-    def width(self, outputs: Tensor) -> int:
-        return outputs.shape[self.axis]
-
-    def labels_per_example(self, targets: Tensor) -> float:
-        return max(1.0, self._labelled(targets).sum().item() / len(targets))
-
-    def _labelled(self, targets: Tensor) -> Tensor:
-        return targets.long() != self.ignore_index
-
-    def check(self, outputs: Tensor, targets: Tensor) -> None:
-        ok = outputs.ndim >= 3 and outputs.movedim(self.axis, -1).shape[:-1] == targets.shape
-        ok = ok and outputs.is_floating_point() and self.width(outputs) >= 2
-        if not ok or targets.is_floating_point() or targets.is_complex():
-            form = "[n, positions …, classes]" if self.axis == -1 else "[n, classes, positions …]"
-            raise UserError(
-                f"a loss of labels per position, classes on axis {self.axis}, needs logits {form} and integer labels "
-                f"[n, positions …], got outputs {list(outputs.shape)} and {_kind(targets)} targets {list(targets.shape)}"
-            )
-
-    def check_all(self, outputs: Tensor, targets: Tensor, name: str) -> None:
-        labels = targets.long()[self._labelled(targets)]
-        require(len(labels) > 0, name, f"{self.ignore_index} at all positions", "have a label somewhere")
-        _check_labels(labels, self.width(outputs), name, f" or {self.ignore_index}")
-
-    def loss(self, model: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
-        logits = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
-        labels = targets.long()
-        if self.axis == -1:
-            logits, labels = logits.flatten(0, -2), labels.flatten()
-        # Of images torch's own sum is another one at each call on a GPU.
-        return F.cross_entropy(logits, labels, ignore_index=self.ignore_index, reduction="none").sum() / len(targets)
-
-    def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:
-        return Positions(
-            model=model,
-            data=data,
-            classes=classes,
-            positions=math.prod(data.first(1)[1].shape[1:]),
-            axis=self.axis,
-            ignore_index=self.ignore_index,
-            fingerprint=f"{data.fingerprint}/{self.name}",
-        )
-
-
-def _check_labels(labels: Tensor, classes: int, name: str, also: str = "") -> None:
-    """Refuse labels outside of [0, classes)."""
-    least, most = int(labels.min()), int(labels.max())
-    if least < 0 or most >= classes:
-        raise UserError(
-            f"{name} must have labels in [0, {classes - 1}]{also}, since the model has {classes} outputs, got "
-            f"{least if least < 0 else most}"
-        )
 
 
 class GaussianNoise(Likelihood):
@@ -349,6 +230,7 @@ class Heteroscedastic(Likelihood):
             raise UserError(
                 "loss heteroscedastic needs outputs [n, 2], the mean and what gives σ, and targets [n] or [n, 1], got "
                 f"outputs {list(outputs.shape)} and targets {list(targets.shape)} for {len(targets)} examples"
+                f"{': loss normal has a σ for each of several targets' if _width(targets) != (1,) else ''}"
             )
 
     def check_all(self, outputs: Tensor, targets: Tensor, name: str) -> None:
@@ -392,206 +274,6 @@ class Heteroscedastic(Likelihood):
 
     def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:
         return _regression(self, model, data)
-
-
-class Distributed(Likelihood):
-    """p(y | x, θ) is a torch distribution of the network's outputs, of all targets of an example together.
-
-    To write: `name` and `distribution`, and for labels of 0 and 1 ``labels = True``; an instance goes to
-    ``Task.from_module(…, loss=)``.
-    """
-
-    predicts = "distribution"
-    labels: bool = False
-    """Whether targets are 0 or 1, so that wrong ones are counted."""
-    allowed: str = "lie in its distribution's support"
-    """What targets must do, for a message."""
-    per_target: int | None = None
-    """Outputs for each target, for a message."""
-
-    @abstractmethod
-    def distribution(self, outputs: Tensor) -> Distribution:
-        """Return p(y | x, θ) of outputs [..., n, width]: a distribution with the batch [..., n] and the event
-        [targets].
-
-        It is asked in every step: give ``validate_args=False``.
-        """
-
-    def check(self, outputs: Tensor, targets: Tensor) -> None:
-        y = _flat(targets, 1)
-        wide, k = _flat(outputs, 1), y.shape[1]
-        if targets.is_complex() or not k:
-            raise UserError(
-                f"loss {self.name} needs real targets [n] or [n, targets], got {_kind(targets)} {[*targets.shape]}"
-            )
-        if self.per_target is not None and wide.shape[1] != k * self.per_target:
-            raise UserError(
-                f"model_fn must give {k * self.per_target} outputs for each example under loss {self.name}, "
-                f"{self.per_target} for each target, got {wide.shape[1]}"
-            )
-        try:
-            found = self.distribution(wide)
-        except Exception as error:
-            raise UserError(f"loss {self.name} failed on {wide.shape[1]} outputs: {format_error(error)}") from None
-        shapes = tuple(found.batch_shape), tuple(found.event_shape)
-        if shapes != ((len(y),), (k,)):
-            raise UserError(
-                f"loss {self.name} must return a distribution with the batch [n] and the event [{k}], the targets of "
-                f"an example, got the batch {list(shapes[0])} and the event {list(shapes[1])} for n = {len(y)}"
-            )
-
-    def check_all(self, outputs: Tensor, targets: Tensor, name: str) -> None:
-        y = _flat(targets, 1).double()
-        support: Any = self.distribution(_flat(outputs, 1)).support
-        ok = support.check(y) & y.isfinite().all(1)
-        if not bool(ok.all()):
-            at = int((~ok).nonzero()[0, 0])
-            raise UserError(
-                f"targets of {name} must {self.allowed} for loss {self.name}, got {y[at].tolist()} at index {at}"
-            )
-
-    def loss(self, model: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
-        return -self._log_prob(outputs, targets, 1).mean()
-
-    def each(self, parameters: Mapping[str, Tensor], outputs: Tensor, targets: Tensor) -> Tensor:
-        return -self._log_prob(outputs, targets, 2)
-
-    def _log_prob(self, outputs: Tensor, targets: Tensor, axis: int) -> Tensor:
-        wide = _flat(outputs.to(torch.promote_types(outputs.dtype, torch.float32)), axis)
-        found: Tensor = self.distribution(wide).log_prob(_flat(targets, axis).to(wide.dtype))
-        return found
-
-    def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:
-        return OfDistributions(
-            model=model,
-            inputs=data,
-            targets=data.targets,
-            distribution=self.distribution,
-            labels=self.labels,
-            fingerprint=f"{data.fingerprint}/{self.name}",
-        )
-
-
-class Bernoulli(Distributed):
-    """y_j | x, θ ~ Bernoulli(logistic(f_j)), independent labels of 0 or 1: outputs and targets [n] or [n, labels].
-
-    Mean NLL of a batch, in nats: the binary cross-entropy of an example, summed over its labels.
-    """
-
-    name, labels, allowed, per_target = "bernoulli", True, "be 0 or 1", 1
-
-    def distribution(self, outputs: Tensor) -> Distribution:
-        return _independent(distributions.Bernoulli(logits=outputs, validate_args=False))
-
-    def fisher(self, model: nn.Module, outputs: Tensor) -> Tensor:
-        """Return diag(p(1 − p))."""
-        p = _flat(outputs, 1).double().sigmoid()
-        return torch.diag_embed(p * (1 - p))
-
-
-class Poisson(Distributed):
-    """y_j | x, θ ~ Poisson(exp f_j), independent counts: outputs and targets [n] or [n, counts]."""
-
-    name, allowed, per_target = "poisson", COUNTS, 1
-
-    def distribution(self, outputs: Tensor) -> Distribution:
-        return _independent(distributions.Poisson(outputs.exp(), validate_args=False))
-
-    def fisher(self, model: nn.Module, outputs: Tensor) -> Tensor:
-        """Return diag(μ)."""
-        return torch.diag_embed(_flat(outputs, 1).double().exp())
-
-
-class NegativeBinomial(Distributed):
-    """Counts with the mean μ_j = exp f_j and the variance μ_j + μ_j²/r_j, r_j = softplus(f_{k+j}) + 1e-6: outputs
-    [n, 2k], targets [n] (k = 1) or [n, k].
-
-    Source: Hilbe 2011, the parametrisation NB2.
-    """
-
-    name, allowed, per_target = "negative-binomial", COUNTS, 2
-
-    def distribution(self, outputs: Tensor) -> Distribution:
-        log_mean, raw = _halves(outputs)
-        r = F.softplus(raw) + FLOOR
-        return _independent(distributions.NegativeBinomial(r, logits=log_mean - r.log(), validate_args=False))
-
-
-class StudentT(Distributed):
-    """y_j | x, θ ~ f_j + σ_j·t_ν, heavy tails for targets with outliers: outputs [n, 2k], σ_j = softplus(f_{k+j}) +
-    1e-6, targets [n] (k = 1) or [n, k].
-
-    Args:
-        df: ν, the degrees of freedom; above 2 the predictive has a standard deviation.
-    """
-
-    allowed, per_target = "be finite", 2
-
-    def __init__(self, df: float = 4.0) -> None:
-        require(is_number(df) and df > 0, "df", df, "be a finite number above 0: the degrees of freedom")
-        self.df = float(df)
-        self.name = f"student-t, df {self.df!r}"
-
-    def distribution(self, outputs: Tensor) -> Distribution:
-        mean, raw = _halves(outputs)
-        return _independent(distributions.StudentT(self.df, mean, F.softplus(raw) + FLOOR, validate_args=False))
-
-
-NAMED: Mapping[str, type[Distributed]] = {
-    "bernoulli": Bernoulli,
-    "poisson": Poisson,
-    "negative-binomial": NegativeBinomial,
-    "student-t": StudentT,
-}
-"""Likelihoods that are torch distributions, by the loss's name."""
-
-
-AXES = {"tokens": -1, "pixels": 1}
-"""Axis of the classes of a label per position, by the loss's name: the orders of Hugging Face and of torch."""
-
-
-def distributed_to_json(likelihood: Distributed) -> dict[str, Any]:
-    """Return a likelihood of `NAMED` as a file states it.
-
-    Raises:
-        UserError: a class of the user's own, which no file names.
-    """
-    name = next((name for name, kind in NAMED.items() if type(likelihood) is kind), None)
-    if name is None:
-        raise UserError(
-            f"task must have a likelihood of raychains to be written to a file, got {type(likelihood).__name__}: use "
-            "`Result.posterior`, which is in memory"
-        )
-    return {"name": name, **({"df": likelihood.df} if isinstance(likelihood, StudentT) else {})}
-
-
-def distributed_from_json(data: Any) -> Distributed:
-    """Return the likelihood that `distributed_to_json` wrote.
-
-    Raises:
-        UserError: it is none.
-    """
-    ok = isinstance(data, Mapping) and data.get("name") in NAMED
-    require(ok, "likelihood", data, f"name one of {', '.join(NAMED)}")
-    settings = {name: value for name, value in data.items() if name != "name"}
-    known = {"df"} if data["name"] == "student-t" else set()
-    require(settings.keys() <= known, "likelihood", data, "have settings that this version knows")
-    return NAMED[data["name"]](**settings)
-
-
-def _flat(values: Tensor, axis: int) -> Tensor:
-    """Return values [..., n, …] with one axis behind that of the examples, the one before ``axis``."""
-    return values.unsqueeze(axis) if values.ndim == axis else values.flatten(axis)
-
-
-def _halves(outputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the first and the second half of outputs [..., 2k]."""
-    first, second = outputs.chunk(2, dim=-1)
-    return first, second
-
-
-def _independent(each: Distribution) -> Distribution:
-    return distributions.Independent(each, 1, validate_args=False)
 
 
 class LossFunction(Likelihood):
@@ -643,6 +325,8 @@ def likelihood(loss: Any, noise: float | str | None) -> Likelihood:
     require(noise is None, "noise", noise, "be left out: only loss 'gaussian' has it")
     if isinstance(loss, Likelihood):
         return loss
+    if isinstance(loss, type) and issubclass(loss, Likelihood):
+        raise UserError(f"loss must be a likelihood, {loss.__name__}(…), got its class")
     if isinstance(loss, str) and loss in NAMED:
         return NAMED[loss]()
     if isinstance(loss, str) and loss in AXES:
@@ -652,10 +336,78 @@ def likelihood(loss: Any, noise: float | str | None) -> Likelihood:
     if not isinstance(loss, str) or loss != "cross_entropy":
         names = ("cross_entropy", "gaussian", "heteroscedastic", *NAMED, *AXES)
         raise UserError(
-            f"loss must be {', '.join(map(repr, names))} or a function of outputs and targets, got "
+            f"loss must be {', '.join(map(repr, names))}, a Likelihood or a function of outputs and targets, got "
             f"{shown(loss)}{near_miss(loss, names)}"
         )
     return Classes()
+
+
+def distributed_to_json(likelihood: Distributed) -> dict[str, Any]:
+    """Return how a file states a likelihood: ``{"name": …}`` and the settings of one of raychains, or ``{"path":
+    "module:Class", "settings": {…}}`` of another class that can be imported.
+
+    Raises:
+        UserError: a class that no other process can import, or one that its `settings` do not make again.
+    """
+    kind = type(likelihood)
+    settings = likelihood.settings()
+    name = next((name for name, known in IN_FILES.items() if kind is known), None)
+    if name is not None:
+        return {"name": name, **settings}
+    path = f"{kind.__module__}:{kind.__qualname__}"
+    if registry.is_local(path) or registry.imported(path) is not kind:
+        raise UserError(
+            "task must have a likelihood of raychains, or of a class that can be imported, to be written to a file, got "
+            f"{kind.__name__}: use `Result.posterior`, which is in memory"
+        )
+    try:
+        settings = json.loads(json.dumps(settings, allow_nan=False))
+        ok = kind(**settings).name == likelihood.name
+    except Exception:  # of JSON, or of the user's class
+        ok = False
+    require(
+        ok, f"settings() of {kind.__name__}", settings, "be JSON of the arguments by which its constructor makes it"
+    )
+    return {"path": path, "settings": settings}
+
+
+def distributed_from_json(data: Any, file: str = "the file", trust: bool = False) -> Distributed:
+    """Return the likelihood that `distributed_to_json` wrote.
+
+    Args:
+        data: the JSON.
+        file: that states it, for messages.
+        trust: import the class that is named by its path, which runs that module's code.
+
+    Raises:
+        UserError: it is none, one that is not trusted, or one that cannot be made here.
+    """
+    if isinstance(data, Mapping) and "path" in data:
+        return _imported(str(data["path"]), data.get("settings"), file, trust)
+    ok = isinstance(data, Mapping) and data.get("name") in IN_FILES
+    require(ok, "likelihood", data, f"name one of {', '.join(IN_FILES)}")
+    settings = {name: value for name, value in data.items() if name != "name"}
+    kind: Any = IN_FILES[data["name"]]
+    try:
+        inspect.signature(kind).bind(**settings)
+    except TypeError:
+        require(False, "likelihood", data, "have settings that this version knows")
+    made: Distributed = kind(**settings)
+    return made
+
+
+def _imported(path: str, settings: Any, file: str, trust: bool) -> Distributed:
+    if not trust:
+        raise UserError(
+            f"trust must be True to load {file}: it names the likelihood {path!r}, whose module would be imported; or "
+            "give the likelihood, load(file, likelihood=…)"
+        )
+    try:
+        made = registry.load("likelihood", path)(**settings)
+    except Exception as error:  # whatever a user's code raises
+        raise UserError(f"{file}: the likelihood {path!r} cannot be made here: {format_error(error)}") from None
+    require(isinstance(made, Distributed), "likelihood", path, f"make a Distributed: {file} names it")
+    return made
 
 
 def _check_finite(targets: Tensor, name: str) -> None:
@@ -672,17 +424,3 @@ def _regression(likelihood: Likelihood, model: nn.Module, data: UserDataset) -> 
 def _width(t: Tensor) -> tuple[int, ...]:
     """Return the shape of an example's outputs, of [n] as of [n, 1]."""
     return tuple(t.shape[1:]) or (1,)
-
-
-def _kind(t: Tensor) -> str:
-    return str(t.dtype).removeprefix("torch.")
-
-
-def belongs(likelihood: Likelihood, name: str) -> bool:
-    """Return whether ``each``, ``gradients`` or ``fisher`` is of the loss that a likelihood has: a class below may replace `loss` alone, and an object lack it."""
-    if name in likelihood.lacks:
-        return False
-    classes = type(likelihood).__mro__
-    own, loss = (next(i for i, c in enumerate(classes) if n in vars(c)) for n in (name, "loss"))
-    general = classes[own] is Likelihood and name == "gradients"  # made of each
-    return general or (classes[own] is not Likelihood and own <= loss)

@@ -14,11 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from raychains import priors
+from raychains.core import tree
 from raychains.core.errors import UserError, format_error, require
 from raychains.core.rng import seeded
 from raychains.core.sample import tensors_sha256
-from raychains.core.validation import integer
-from raychains.data.source import Source
+from raychains.core.tree import Tree
+from raychains.core.validation import integer, is_int
+from raychains.data.source import Collate, Source
 from raychains.evaluation.base import Evaluation, Metric
 from raychains.tasks import user_model
 from raychains.tasks.base import PredictiveTask, Task
@@ -52,7 +54,8 @@ class FromModule(PredictiveTask):
         model_fn: builds a new network; random numbers must come from the global generators of torch, Python or NumPy, which are
             seeded around it: chains start at different seeds. All that its forward pass keeps must be in buffers.
         train_set: what is learned from: (inputs [n, …], targets [n, …]) as tensors or arrays, or a map-style dataset of
-            such pairs whose examples are functions of their index.
+            such pairs whose examples are functions of their index. Inputs may be a dict, a tuple or a nest of both: the
+            model is called as ``model(**inputs)`` or ``model(*inputs)``. A dict with ``labels`` is such a pair, too.
         test_set: the same for the split ``test``; without one, runs are evaluated on ``val``, else on the training examples.
         val: the same for a split ``val``, on which sweeps choose and samples are weighted; default none.
         val_split: instead of ``val``: the share (below 1) or number of the training examples that is held out as that split,
@@ -65,9 +68,10 @@ class FromModule(PredictiveTask):
             of both the label -100 is none, and log p of an example is the sum over its labels), ``"gaussian"`` (regression: outputs and targets
             [n] or [n, k]), ``"heteroscedastic"`` (regression: outputs [n, 2], the mean and what gives σ = softplus + 1e-6
             at each input; targets [n] or [n, 1]), ``"bernoulli"`` (labels of 0 and 1: logits and targets [n, labels]),
-            ``"poisson"`` (counts: outputs log μ and targets [n, k]), ``"negative-binomial"`` or ``"student-t"``
-            (outputs [n, 2k]), a `raychains.tasks.likelihoods.Likelihood`, or a function of (outputs, targets) that
-            returns the mean over the batch of −log p(y | x, θ).
+            ``"poisson"`` (counts: outputs log μ and targets [n, k]), ``"negative-binomial"``, ``"normal"`` or
+            ``"student-t"`` (outputs [n, 2k]), a `raychains.tasks.likelihoods.Likelihood` (times to an event:
+            ``DiscreteHazard(edges)``), or a function of (outputs, targets) that returns the mean over the batch of
+            −log p(y | x, θ).
             Of a function only the NLL is measured, the loss of a batch must be the mean of its examples' own, and its
             code is not part of the identity: give another ``version`` with another one.
         noise: σ of the Gaussian likelihood, or ``"learned"``; default 1. With it the mean loss is
@@ -85,6 +89,11 @@ class FromModule(PredictiveTask):
             ``"fan-in:GAIN"``, ``"laplace:SCALE"``, ``"student-t:DF,SCALE"``, a prior of `raychains.priors`, or a dict from
             patterns of parameters' names to these, as in ``{"*.weight": "fan-in", "*.bias": "gaussian:1"}``; default weight
             decay 1e-4.
+        collate_fn: makes a batch of a list of examples where these have several shapes, as in `torch.utils.data.DataLoader`:
+            it returns inputs and targets, or a dict with ``labels``, of tensors [n, …]. Training examples are in memory
+            or streamed as without it, and a batch is made when it is needed.
+        output: what the likelihood takes of what the model returns, where that is no tensor: a name or a position.
+            Default ``logits``.
 
     A dataset with a text attribute ``fingerprint`` is identified by that and not read for a hash.
 
@@ -112,6 +121,8 @@ class FromModule(PredictiveTask):
         metrics: Sequence[Metric] = (),
         defaults: Mapping[str, Any] | None = None,
         prior: Any = None,
+        collate_fn: Collate | None = None,
+        output: str | int | None = None,
     ) -> None:
         check_name(name, version)
         ok = callable(model_fn) and not isinstance(model_fn, nn.Module)
@@ -120,9 +131,13 @@ class FromModule(PredictiveTask):
         self.name, self.version, self._model_fn = name, str(version), model_fn
         self.likelihood = likelihood(loss, noise)
         self.predicts, self.noise = self.likelihood.predicts, self.likelihood.noise
-        self._train = UserDataset(train_set, "train_set", resident)
-        self._test = None if test_set is None else UserDataset(test_set, "test_set", resident)
-        self._val = None if val is None else UserDataset(val, "val", resident)
+        ok = output is None or isinstance(output, str) or is_int(output)
+        require(ok, "output", output, "be a name or a position in what the model returns")
+        self._train = UserDataset(train_set, "train_set", resident, collate_fn)
+        self._test = None if test_set is None else UserDataset(test_set, "test_set", resident, collate_fn)
+        self._val = None if val is None else UserDataset(val, "val", resident, collate_fn)
+        self.output, self.padded = output, collate_fn is not None
+        self._adapted = not isinstance(self._train.first(1)[0], Tensor) or output is not None
         self.num_data = len(self._train)
         self._groups = self._read_groups(groups)
         if prior is not None:
@@ -130,6 +145,9 @@ class FromModule(PredictiveTask):
         self.defaults = checked_defaults(defaults)
         self._metrics: tuple[Metric, ...] = ()
         model, other = self._checked_models()
+        if not self._adapted and not self._returns_tensor(model):
+            self._adapted = True
+            model, other = (user_model.adapt(each, output) for each in (model, other))
         self._classes = self._try(model)
         try:
             self.data_notes = self._check_examples(model, other)
@@ -140,12 +158,13 @@ class FromModule(PredictiveTask):
                 f"model_fn or loss fails on some of the training examples, or on parts of a batch: {format_error(error, kind=True)}"
             ) from None
         self._metrics = self._checked_metrics(metrics, model)
-        self._parts = {
+        self._parts: dict[str, Any] = {
             "version": self.version,
             "likelihood": self.likelihood.name,
             "train": self._train.fingerprint,
             **({} if self._test is None else {"test": self._test.fingerprint}),
             **({} if self._val is None else {"val": self._val.fingerprint}),
+            **({} if output is None else {"output": output}),
             **model_parts(model),
         }
         self.fingerprint = fingerprint(self._parts)
@@ -223,7 +242,8 @@ class FromModule(PredictiveTask):
 
     def build_model(self, *, seed: int, lanes: int) -> nn.Module:
         with seeded(seed):
-            return self.likelihood.extend(user_model.check(user_model.without_extra_state(self._model_fn())))
+            model = self.likelihood.extend(user_model.check(user_model.without_extra_state(self._model_fn())))
+            return user_model.adapt(model, self.output) if self._adapted else model
 
     def splits(self) -> Mapping[str, Evaluation]:
         sets = {"test": self._test, "train": self._train, "val": self._val}
@@ -282,6 +302,17 @@ class FromModule(PredictiveTask):
                 )
         return first, second
 
+    def _run(self, model: nn.Module, inputs: Tree) -> Any:
+        """Return what a model in evaluation mode returns for inputs as they are stored."""
+        with torch.no_grad(), seeded(0):
+            return model.eval()(self.network_inputs(inputs, next(model.parameters()).dtype))
+
+    def _returns_tensor(self, model: nn.Module) -> bool:
+        try:
+            return isinstance(self._run(model, self._train.first(1)[0]), Tensor)
+        except Exception:  # `_try` says so
+            return True
+
     def _check_examples(self, model: nn.Module, other: nn.Module) -> list[str]:
         """Refuse a network or a loss in which examples do not count by themselves; return lines for the plan.
 
@@ -291,10 +322,9 @@ class FromModule(PredictiveTask):
         some = varied(train.targets if train.read else torch.zeros(len(train)), VARIED)
         inputs, targets = train.some(some)
         self.labels_per_example = self.likelihood.labels_per_example(train.targets if train.read else targets)
-        check_apart(other, self.network_inputs, inputs[:TRIED])
+        check_apart(other, self.network_inputs, tree.at(inputs, slice(TRIED)))
+        outputs = self._run(model, tree.mapped(torch.clone, inputs))
         with seeded(0):
-            with torch.no_grad():
-                outputs = model.eval()(self.network_inputs(inputs.clone(), next(model.parameters()).dtype))
             n = max(TRIED, LARGEST // max(1, outputs[0].numel()))
             outputs, targets = outputs[:n], targets[:n]
             check_loss(self.likelihood.loss(model, outputs.clone(), targets.clone()), model)
@@ -307,8 +337,8 @@ class FromModule(PredictiveTask):
         """Refuse an example with NaN or infinity whose loss is no number: models and losses may have a use for missing values."""
         for i in data.not_finite[:TRIED]:
             inputs, targets = data.some([i])
+            outputs = self._run(model, inputs)
             with torch.no_grad(), seeded(0):
-                outputs = model.eval()(self.network_inputs(inputs, next(model.parameters()).dtype))
                 loss = float(self.likelihood.loss(model, outputs, targets))
             if not math.isfinite(loss):
                 raise UserError(
@@ -325,16 +355,15 @@ class FromModule(PredictiveTask):
                 continue
             inputs, targets = data.first(TRIED)
             try:
-                with torch.no_grad(), seeded(0):
-                    outputs = model.eval()(self.network_inputs(inputs, next(model.parameters()).dtype))
+                outputs = self._run(model, inputs)
             except Exception as error:
                 raise UserError(
                     f"model_fn: the model fails on the first inputs of {name}: {format_error(error, kind=True)}"
                 ) from None
-            if not isinstance(outputs, Tensor) or outputs.ndim < 1 or len(outputs) != len(inputs):
+            if not isinstance(outputs, Tensor) or outputs.ndim < 1 or len(outputs) != len(targets):
                 shape = list(outputs.shape) if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
                 raise UserError(
-                    f"model_fn: the model must give a tensor [n, …] for inputs [n, …], got {shape} for {len(inputs)}"
+                    f"model_fn: the model must give a tensor [n, …] for inputs [n, …], got {shape} for {len(targets)}"
                 )
             self.likelihood.check(outputs, targets)
             if data.read:

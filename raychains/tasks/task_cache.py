@@ -32,6 +32,7 @@ _GIVEN: dict[tuple[str, str], Task] = {}
 PARTS = {
     "version": "version",
     "likelihood": "likelihood",
+    "output": "output",
     "train": "training data",
     "test": "test data",
     "val": "validation data",

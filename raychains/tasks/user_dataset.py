@@ -6,6 +6,7 @@ import copy
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,21 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
+from raychains.core import tree
 from raychains.core.errors import UserError, require
+from raychains.core.tree import Tree
 from raychains.data.source import (
+    LABELS,
+    Collate,
     Pair,
     Resident,
     Source,
     Streamed,
     check_plain,
     examples,
+    items,
     length,
+    parted,
     refuse_random,
     tensor_of,
 )
@@ -39,25 +46,30 @@ class UserDataset:
     """The examples of one split: as batches on a chain's device, and in the set's own order on the CPU.
 
     Data of at most `RESIDENT_SHARE` of the machine's memory are read as a whole, unless ``resident`` says otherwise.
+    Those of which ``collate`` makes the batches are kept as a list of examples then.
 
     Raises:
         UserError: no such data, no example, or examples that do not form tensors.
     """
 
-    def __init__(self, data: Any, name: str, resident: bool | None = None) -> None:
+    def __init__(self, data: Any, name: str, resident: bool | None = None, collate: Collate | None = None) -> None:
         ok = resident is None or isinstance(resident, bool)
         require(ok, "resident", resident, "be True, False, or None to decide by size")
-        self._name = name
+        require(collate is None or callable(collate), "collate_fn", collate, "be a function of a list of examples")
+        self._name, self._collate = name, collate
         pair = _pair_of_tensors(data, name)
-        self._dataset = None if pair is not None else _dataset(data, name)
+        if pair is not None and collate is not None:
+            raise UserError(f"collate_fn must be left out: {name} holds its examples as tensors of one shape already")
+        self._dataset = None if pair is not None else _dataset(data, name, collate)
         self._resident = pair
         own = getattr(data, "fingerprint", None)
         stated = own if isinstance(own, str) else None
         small = resident if resident is not None else pair is not None or self._bytes() <= _room()
-        if self._dataset is not None and small:
-            parts = list(_read(self._dataset, name))
-            self._resident = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+        if self._dataset is not None and small and collate is None:
+            self._resident = tree.mapped(lambda *parts: torch.cat(parts), *self._read())
             self._dataset = None
+        elif self._dataset is not None and small:
+            self._dataset = list(items(self._dataset, range(len(self._dataset)), name))
         self._targets: Tensor | None = None if self._resident is None else self._resident[1]
         self.not_finite: list[int] = []
         """Indices of examples with NaN or infinity, as far as the data were read for their hash."""
@@ -66,12 +78,12 @@ class UserDataset:
         self._source: Source | None = None
 
     def __len__(self) -> int:
-        return len(self._resident[0]) if self._resident is not None else len(self._dataset)  # type: ignore[arg-type]
+        return len(self._resident[1]) if self._resident is not None else len(self._dataset)  # type: ignore[arg-type]
 
     @property
     def streamed(self) -> bool:
         """True where batches are read when they are needed."""
-        return self._resident is None
+        return self._resident is None and type(self._dataset) is not list
 
     @property
     def source(self) -> Source:
@@ -80,7 +92,7 @@ class UserDataset:
             if self._resident is not None:
                 self._source = Resident(*self._resident)
             else:
-                self._source = Streamed(self._dataset, name=self._name)  # type: ignore[arg-type]
+                self._source = Streamed(self._dataset, name=self._name, collate=self._collate)  # type: ignore[arg-type]
         return self._source
 
     @property
@@ -92,30 +104,28 @@ class UserDataset:
     def targets(self) -> Tensor:
         """All targets, [n, …], on the CPU."""
         if self._targets is None:
-            self._targets = torch.cat([y for _, y in _read(self._dataset, self._name)])
+            self._targets = self._joined([y for _, y in self._read()])
         return self._targets
 
-    def __getitem__(self, at: slice) -> Tensor:
+    def __getitem__(self, at: slice) -> Tree:
         """Return inputs of a range of examples, [n, …], on the CPU: tensors of their own."""
-        if self._resident is not None:
-            return self._resident[0][at].clone()
-        return examples(self._dataset, range(*at.indices(len(self))), self._name)[0]  # type: ignore[arg-type]
+        return self.pair(at)[0]
 
     def pair(self, at: slice) -> Pair:
-        """Return inputs and targets of a range of examples, read together, on the CPU: tensors of their own."""
-        if self._resident is not None:
-            return self._resident[0][at].clone(), self._resident[1][at].clone()
-        return examples(self._dataset, range(*at.indices(len(self))), self._name)  # type: ignore[arg-type]
+        """Return inputs and targets of a range of examples, as they are together in a batch: tensors of their own."""
+        return self.some(range(*at.indices(len(self))))
 
     def first(self, n: int) -> Pair:
         """Return inputs and targets of the first ``n`` examples, or of all."""
         return self.some(range(min(n, len(self))))
 
     def some(self, at: Sequence[int]) -> Pair:
-        """Return inputs and targets of the examples at some indices, of at least one."""
+        """Return inputs and targets of the examples at some indices, of at least one: tensors of their own."""
         if self._resident is not None:
-            return self._resident[0][list(at)], self._resident[1][list(at)]
-        return examples(self._dataset, at, self._name)  # type: ignore[arg-type]
+            where: Any = slice(at.start, at.stop) if isinstance(at, range) else list(at)
+            inputs, targets = tree.mapped(torch.clone, tree.at(self._resident, where))
+            return inputs, targets
+        return examples(self._dataset, at, self._name, self._collate)  # type: ignore[arg-type]
 
     def part(self, at: Array, name: str) -> UserDataset:
         """Return the examples at positions ``at`` alone, in that order, kept as the whole is.
@@ -126,10 +136,11 @@ class UserDataset:
         made = copy.copy(self)
         made._source = None
         if self._resident is not None:
-            inputs, targets = (t[torch.from_numpy(at)] for t in self._resident)
-            made._resident, made._targets = (inputs, targets), targets
+            made._resident = tree.at(self._resident, torch.from_numpy(at))
+            made._targets = made._resident[1]
         else:
-            made._dataset = Subset(self._dataset, at.tolist())  # type: ignore[arg-type]
+            listed = type(self._dataset) is list
+            made._dataset = [self._dataset[i] for i in at] if listed else Subset(self._dataset, at.tolist())  # type: ignore[arg-type,index]
             made._targets = None if self._targets is None else self._targets[torch.from_numpy(at)]
         made.fingerprint = hashlib.sha256(f"{self.fingerprint}/{name}".encode()).hexdigest()
         return made
@@ -138,36 +149,50 @@ class UserDataset:
         """Drop what is on a device, and pickle tensors as arrays, which are sent out of band without copies."""
         state = {**self.__dict__, "_source": None, "_targets": None}
         if self._resident is not None:
-            state["_resident"] = [_packed(t) for t in self._resident]
+            state["_resident"] = tree.mapped(_Packed.of, self._resident)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self._resident is not None:
-            inputs, targets = (_unpacked(*p) for p in self._resident)
-            self._resident, self._targets = (inputs, targets), targets
+            self._resident = tree.mapped(_Packed.tensor, self._resident)
+            self._targets = self._resident[1]
 
     def _bytes(self) -> int:
-        inputs, targets = self.first(1)
-        return len(self) * (inputs.nbytes + targets.nbytes)
+        return len(self) * sum(t.nbytes for t in tree.leaves(self.first(1)))
+
+    def _read(self) -> Iterator[Pair]:
+        """Yield all examples in the dataset's order, a few at a time."""
+        n = len(self)
+        for start in range(0, n, AT_ONCE):
+            yield examples(self._dataset, range(start, min(n, start + AT_ONCE)), self._name, self._collate)  # type: ignore[arg-type]
+
+    def _joined(self, targets: list[Tensor]) -> Tensor:
+        """Return targets of all parts as one tensor; those that a user's function pads are padded anew, to one length."""
+        if len({t.shape[1:] for t in targets}) > 1:
+            return self.some(range(len(self)))[1]
+        return torch.cat(targets)
 
     def _hash(self) -> str:
         """Return the sha256 of inputs and targets, however they are kept and read."""
-        parts: Iterator[Pair] = (
-            iter([self._resident]) if self._resident is not None else _read(self._dataset, self._name)
-        )
-        hashes = [hashlib.sha256(), hashlib.sha256()]
+        parts: Iterator[Pair] = iter([self._resident]) if self._resident is not None else self._read()
+        hashes: list[Any] = []
         kinds: tuple[str, ...] = ()
         targets: list[Tensor] = []
-        for pair in parts:
+        for inputs, y in parts:
             start = sum(map(len, targets))
-            self.not_finite += [start + i for i in sorted({i for t in pair for i in _not_finite(t)})]
-            kinds = tuple(f"{t.dtype}{list(t.shape[1:])}" for t in pair)
-            for h, t in zip(hashes, pair, strict=True):
+            leaves = [*tree.named(inputs), ("", y)]
+            self.not_finite += [start + i for i in sorted({i for _, t in leaves for i in _not_finite(t)})]
+            now = tuple(f"{place}{t.dtype}{list(t.shape[1:])}" for place, t in leaves)
+            hashes = hashes or [hashlib.sha256() for _ in leaves]
+            for h, (_, t), before, kind in zip(hashes, leaves, kinds or now, now, strict=True):
+                if kind != before:  # padded to another length
+                    h.update(kind.encode())
                 h.update(t.contiguous().reshape(-1).view(torch.uint8).numpy().data)
-            targets.append(pair[1])
+            kinds = now
+            targets.append(y)
         if self._targets is None:
-            self._targets = torch.cat(targets)
+            self._targets = self._joined(targets)
         text = "/".join([str(len(self)), *kinds, *(h.hexdigest() for h in hashes)])
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -177,24 +202,35 @@ def _pair_of_tensors(given: Any, name: str) -> Pair | None:
 
     They are copies, which the caller does not change, unless they take more than `RESIDENT_SHARE` of the memory.
     """
-    parts: Sequence[Any] = given.tensors if type(given) is TensorDataset else given
+    parts: Any = given.tensors if type(given) is TensorDataset else parted(given)
     if not isinstance(parts, tuple | list) or len(parts) != 2:
         return None
-    if not all(isinstance(p, Tensor | np.ndarray) and p.ndim >= 1 for p in parts):
+    leaves = [*tree.named(parts[0], ""), ("", parts[1])]
+    if not all(isinstance(p, Tensor | np.ndarray) and p.ndim >= 1 for _, p in leaves):
         _refuse_other_pairs(parts, name)
         return None
-    for part, what in zip(parts, ("inputs", "targets"), strict=True):
-        check_plain(part, name, f"as {what}")
+    for (place, part), what in zip(leaves, ["inputs"] * (len(leaves) - 1) + ["targets"], strict=True):
+        check_plain(part, name, f"as {what}{place}")
+    copy = sum(p.nbytes for _, p in leaves) <= _room()
     try:
-        copy = sum(p.nbytes for p in parts) <= _room()
-        inputs, targets = (tensor_of(p).detach().to("cpu", copy=copy).contiguous() for p in parts)
-    except (TypeError, ValueError):
-        raise UserError(f"{name} must hold numbers, got arrays of {parts[0].dtype} and {parts[1].dtype}") from None
-    if len(inputs) != len(targets) or not len(inputs):
-        raise UserError(
-            f"{name} must have as many inputs as targets, at least one, got {len(inputs)} inputs and {len(targets)} targets"
+        inputs, targets = tree.mapped(
+            lambda p: tensor_of(p).detach().to("cpu", copy=copy).contiguous(), (_plain(parts[0]), parts[1])
         )
+    except (TypeError, ValueError):
+        raise UserError(
+            f"{name} must hold numbers, got arrays of {' and '.join(str(p.dtype) for _, p in leaves)}"
+        ) from None
+    for n in map(len, tree.leaves(inputs)):
+        if n != len(targets) or not n:
+            raise UserError(
+                f"{name} must have as many inputs as targets, at least one, got {n} inputs and {len(targets)} targets"
+            )
     return inputs, targets
+
+
+def _plain(inputs: Tree) -> Tree:
+    """Return a tree of a user's mappings and tuples as one of dicts and tuples."""
+    return tree.mapped(lambda leaf: leaf, inputs)
 
 
 def _refuse_other_pairs(parts: Sequence[Any], name: str) -> None:
@@ -210,11 +246,12 @@ def _refuse_other_pairs(parts: Sequence[Any], name: str) -> None:
             instead = "" if part.ndim else "its first axis must be that of examples"
         elif hasattr(part, "to_numpy"):
             instead = "pass its .to_numpy()"
-        elif isinstance(part, Mapping) or (
-            isinstance(part, tuple | list) and isinstance(next(iter(part), 0), Tensor | np.ndarray)
-        ):
+        elif isinstance(part, Mapping | tuple) and what == "inputs":
+            kinds = sorted({type(leaf).__name__ for leaf in tree.leaves(part)} - {"Tensor", "ndarray"})
+            instead = f"its leaves must be arrays [n, …], got {', '.join(kinds) or 'one without an axis of examples'}"
+        elif isinstance(part, tuple | list) and isinstance(next(iter(part), 0), Tensor | np.ndarray):
             instead = (
-                "stack a list of examples; join several inputs of each by torch.cat([a, b], 1) and split in forward"
+                "stack a list of examples, or give a list of pairs (input, target) and a collate_fn that pads them"
             )
         else:
             instead = "make it a tensor, as torch.as_tensor does"
@@ -223,7 +260,7 @@ def _refuse_other_pairs(parts: Sequence[Any], name: str) -> None:
             raise UserError(f"{name} must be a pair of tensors or arrays (inputs, targets), got {got}")
 
 
-def _dataset(given: Any, name: str) -> Any:
+def _dataset(given: Any, name: str, collate: Collate | None) -> Any:
     if isinstance(given, IterableDataset):
         raise UserError(
             f"{name} must be a map-style dataset, got an iterable one: a chain reads examples by index to be resumable"
@@ -231,24 +268,17 @@ def _dataset(given: Any, name: str) -> Any:
     sized = isinstance(given, Dataset) or hasattr(type(given), "__getitem__")
     if isinstance(given, str | bytes | dict | Tensor | np.ndarray) or not sized or not hasattr(given, "__len__"):
         raise UserError(
-            f"{name} must be a pair of tensors (inputs, targets) or a map-style dataset with a length, "
-            f"got a {type(given).__name__}"
+            f"{name} must be a pair of tensors (inputs, targets), a dict of tensors with {LABELS!r}, or a map-style dataset "
+            f"with a length, got a {type(given).__name__}"
         )
     if not length(given, name):
         raise UserError(f"{name} must hold at least one example, got none")
-    Streamed(given, name=name)  # refuses a first example that differs from one reading to the next
+    Streamed(given, name=name, collate=collate)  # refuses a first example that differs from one reading to the next
     if not isinstance(getattr(given, "fingerprint", None), str):  # what states its identity is believed
         n = len(given)
         some = np.random.default_rng(n).choice(n, min(REREAD, n), replace=False)
-        refuse_random(given, some.tolist(), name)
+        refuse_random(given, some.tolist(), name, collate=collate)
     return given
-
-
-def _read(dataset: Any, name: str) -> Iterator[Pair]:
-    """Yield all examples in the dataset's order, a few at a time."""
-    n = len(dataset)
-    for start in range(0, n, AT_ONCE):
-        yield examples(dataset, range(start, min(n, start + AT_ONCE)), name)
 
 
 def _not_finite(t: Tensor) -> list[int]:
@@ -267,10 +297,19 @@ def _room() -> float:
         return 2e9
 
 
-def _packed(t: Tensor) -> tuple[np.ndarray[Any, Any], torch.dtype, tuple[int, ...]]:
-    return t.reshape(-1).view(torch.uint8).numpy(), t.dtype, tuple(t.shape)
+@dataclass(frozen=True)
+class _Packed:
+    """A tensor as an array of bytes."""
 
+    raw: np.ndarray[Any, Any]
+    dtype: torch.dtype
+    shape: tuple[int, ...]
 
-def _unpacked(raw: np.ndarray[Any, Any], dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
-    # A copy: what came through shared memory may not be written to, and models may work in place.
-    return torch.from_numpy(raw.copy()).view(dtype).reshape(shape)
+    @classmethod
+    def of(cls, t: Tensor) -> _Packed:
+        """Return a tensor's."""
+        return cls(t.reshape(-1).view(torch.uint8).numpy(), t.dtype, tuple(t.shape))
+
+    def tensor(self) -> Tensor:
+        """Return the tensor: a copy, for what came through shared memory may not be written to, and models may work in place."""
+        return torch.from_numpy(self.raw.copy()).view(self.dtype).reshape(self.shape)

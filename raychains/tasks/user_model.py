@@ -4,6 +4,7 @@ own."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
+from raychains.core import tree
 from raychains.core.errors import UserError
 from raychains.core.memory import overlapping
 from raychains.data.source import check_plain
@@ -111,3 +113,23 @@ def _leave_out(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -
 
 def _put_back(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
     state[prefix + EXTRA] = module.get_extra_state()
+
+
+def adapt(model: nn.Module, output: str | int | None) -> nn.Module:
+    """Return the model so that ``model(inputs)`` takes the inputs of a batch, a dict or a tuple of tensors as well, and returns
+    one tensor.
+
+    It is called as `raychains.core.tree.arguments` says, and ``output`` is as for `raychains.core.tree.picked`. Both are done by
+    hooks: names of parameters stay.
+    """
+    model.register_forward_pre_hook(_spread, with_kwargs=True)
+    model.register_forward_hook(partial(_pick, output))
+    return model
+
+
+def _spread(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return (args, kwargs) if kwargs or len(args) != 1 else tree.arguments(args[0])
+
+
+def _pick(output: str | int | None, model: nn.Module, args: Any, returned: Any) -> Any:
+    return tree.picked(returned, output)

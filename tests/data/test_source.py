@@ -287,7 +287,12 @@ class Given:
         (lambda i: X[i], ("pairs", "Tensor", "index 3")),
         (lambda i: (X[i], 1, 2), ("pairs", "tuple", "index 3")),
         (lambda i: (X[i], "cat"), ("str", "target", "index 3")),
-        (lambda i: ({"x": X[i]}, 1), ("dict", "input", "index 3")),
+        (lambda i: ({"x": "cat"}, 1), ("str", "input['x']", "index 3")),
+        (lambda i: ({"x": X[i], "labels": "cat"}), ("str", "target", "index 3")),
+        (
+            lambda i: ((X[i], X[i]) if i % 2 else (X[i],), 1),
+            ("shape", "[1] uint8 [2, 3] at index 3", "index 4", "collate_fn"),
+        ),
         (lambda i: (np.array([None]), 1), ("object", "input", "index 3")),
         (lambda i: (X[i, : 1 + i % 2], 1), ("shape", "uint8 [2, 3]", "index 3", "uint8 [1, 3]", "index 4")),
         (lambda i: (X[i], 1 if i % 2 else 0.5), ("type", "int64 []", "index 3", "float32 []", "index 4")),

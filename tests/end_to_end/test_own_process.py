@@ -30,17 +30,25 @@ class Slow(torch.nn.Module):
         super().__init__()
         self.layer, self.pause, self.passes = torch.nn.Linear(3, 2), pause, 0
 
-    def forward(self, x):
+    def forward(self, series, there):
         self.passes += self.training
         time.sleep(self.pause * (self.passes > 50))
-        return self.layer(x)
+        return {"logits": self.layer((series * there[..., None]).sum(1))}
+
+
+def collate(examples):
+    """Pads series of unequal length."""
+    series = torch.nn.utils.rnn.pad_sequence([x for x, _ in examples], batch_first=True)
+    there = torch.arange(series.shape[1]) < torch.tensor([len(x) for x, _ in examples])[:, None]
+    return {"series": series, "there": there.float(), "labels": torch.stack([y for _, y in examples])}
 
 
 def make(scale, pause):
     g = torch.Generator().manual_seed(0)
     x = torch.randn(60, 3, generator=g) * scale
     y = (x[:, 0] > 0).long()
-    return rc.Task.from_module(lambda: Slow(pause), (x[:40], y[:40]), (x[40:], y[40:]), name="slow")
+    data = [(x[i].expand(1 + i % 4, 3) / (1 + i % 4), y[i]) for i in range(60)]
+    return rc.Task.from_module(lambda: Slow(pause), data[:40], data[40:], collate_fn=collate, name="slow")
 
 
 if __name__ == "__main__":

@@ -10,9 +10,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import raychains as rc
+from raychains.cli import main
 from tests.pool import pooled, unpaged
 from tests.processes import SECONDS
 
@@ -193,3 +196,50 @@ def test_a_fit_of_labels_per_pixel_is_better_than_an_ensemble_and_draws_where_it
     assert beside.loc[("network", "nll"), "high"] < 0 and beside.loc[("ensemble", "nll"), "high"] < 0
     assert result.results()["label_error"][0] < 0.25  # always saying background is wrong on a third of the pixels
     assert (tmp_path / "pixels.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: the utterances are needed")
+@pytest.mark.parametrize(("kind", "worst"), [("lstm", 0.35), ("attention", 0.25)])
+def test_utterances_of_unequal_length_and_a_speaker_that_was_not_heard(kind: str, worst: float, tmp_path: Path) -> None:
+    main = runpy.run_path(str(EXAMPLES / "utterances.py"))["main"]
+    files = [
+        str(Path(os.environ["RAYCHAINS_DATA"]) / f"practice/JapaneseVowels_{part}.ts.gz") for part in ("TRAIN", "TEST")
+    ]
+    result, area = main(kind, *files, "300", str(tmp_path))
+    assert result.results()["nll"][0] < worst  # guessing has 2.08
+    assert area > 0.75
+
+
+@pytest.mark.long
+def test_a_hugging_face_model_is_sampled_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EXAMPLES)
+    with unpaged():
+        line = "run --task sentences:make_task --epochs 20 --chains 2 --store"
+        assert main([*line.split(), str(folder / "bert"), "--name", "bert"]) == 0
+    result = rc.load(str(folder / "bert/runs/bert"), trust=True)
+    assert result.table(full=True)["error"].iloc[0] < 0.25  # always saying one label has about .5
+    module = sys.modules["sentences"]
+    sentences = [module.sentence(torch.Generator().manual_seed(i)) for i in range(8)]
+    p = result.predict(module.collate(sentences))
+    alone = np.concatenate([result.predict(module.collate([one])) for one in sentences])  # without padding
+    np.testing.assert_allclose(p, alone, atol=1e-5)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: the tables are needed")
+def test_a_fit_of_survival_times_predicts_who_lives_longer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main = runpy.run_path(str(EXAMPLES / "survival.py"))["main"]
+    result = main(str(Path(os.environ["RAYCHAINS_DATA"]) / "practice" / "flchain.arff"), "300", str(tmp_path))
+    text = capsys.readouterr().out
+    curves = [
+        list(map(float, re.findall(r"[\d.]+", line.partition(";")[0])))
+        for line in text.splitlines()
+        if line.startswith("alive")
+    ]
+    assert len(curves) == 3 and all(len(c) == 12 and c == sorted(c, reverse=True) for c in curves)
+    told = re.search(r"^C-index ([\d.]+); Brier score at 5 years ([\d.]+), of (\d+) known$", text, flags=re.M)
+    assert told is not None and float(told[1]) > 0.75  # .5 of guesses
+    assert float(told[2]) < 0.102  # p(1 − p) of the share that dies, .12
+    beside = result.store.table("reference").to_pandas().set_index(["reference", "metric"])
+    assert beside.loc[("ensemble", "nll"), "difference"] < 0.02

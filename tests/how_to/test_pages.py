@@ -14,7 +14,7 @@ import torch
 import raychains as rc
 from raychains.chain import pack
 from raychains.cli import main
-from raychains.inference import results
+from raychains.inference import file, results
 from raychains.store import RunStore, Storage
 from tests.how_to.page import ONE_AT_A_TIME, follow, put, run_tests
 from tests.pool import pooled, unpaged
@@ -26,6 +26,7 @@ PARTS = (
     "add-a-schedule.md",
     "add-a-callback.md",
     "add-a-measure.md",
+    "add-a-likelihood.md",
 )
 
 
@@ -101,6 +102,17 @@ def test_add_a_callback(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     evaluated = [line for line in printed if re.fullmatch(r"[\w-]+: NLL \d\.\d{3}", line)]
     assert len(evaluated) == 2 and evaluated[0] == evaluated[1], "by the script and by the command"
     assert sum(line.startswith("finished; last losses [") for line in printed) == 2
+
+
+@pytest.mark.long
+def test_add_a_likelihood(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    follow("add-a-likelihood.md", folder, monkeypatch)
+    result = rc.load("runs/runs/shop", trust=True)
+    row = result.table(full=True).iloc[0]
+    assert 0 < row["rmse"] < 8 and row["nll"] < 2.7
+    stated = file.describe("shop.safetensors")["likelihood"]
+    assert stated == {"path": "zero_inflated:ZeroInflated", "settings": {"hours": 2.0, "missing": True}}
+    assert "tensor([[" in capsys.readouterr().out
 
 
 @pytest.mark.long

@@ -35,6 +35,7 @@ from tests.inference.runs import digits
 from tests.processes import RAYCHAINS, SECONDS, free_ports, outside, sessions, until
 from tests.serve.client import NPY, Reply, ask, npy, regression_file
 from tests.serve.test_source import begun, continued, images
+from tests.tasks.test_trees import Attention, batch_of, padded, sentences
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using extra keyword arguments on `Field`")  # in Ray Serve
 FEW = 16
@@ -422,6 +423,26 @@ def test_a_regression_of_a_configuration(serving: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(found["sd"], expected.variance[:, 0].sqrt(), atol=1e-5)
     assert np.array(found["quantiles"]).shape == (3, 2) and found["samples"] == len(posterior)
     serve.delete("line")
+
+
+@pytest.mark.long
+def test_inputs_of_several_arrays_are_an_object(serving: str, tmp_path: Path) -> None:
+    """Sentences of unequal length, of which each request has a length of its own."""
+    from ray import serve
+
+    settings: dict[str, Any] = {"epochs": 10, "chains": 1, "backend": "process", "progress": False}
+    result = rc.run(task=padded(), store=str(tmp_path), **settings)
+    path = result.export(str(tmp_path / "words")).path
+    serve.run(rc.serve.deployment(path, model=Attention(), max_batch_size=8), name="words", route_prefix="/words")
+    for at in (slice(4), slice(4, 7)):
+        batch = batch_of(sentences()[at])
+        body = {"inputs": {name: batch[name].tolist() for name in ("ids", "mask")}}
+        found = ask(f"{serving}words", body)
+        assert found.status == 200, found.body
+        np.testing.assert_allclose(found.json["probabilities"], result.predict(batch), atol=1e-5)
+    wrong = ask(f"{serving}words", {"inputs": [[1, 2]]})
+    assert wrong.status == 400 and "inputs must be an object with 'ids' and 'mask'" in wrong.json["error"]
+    serve.delete("words")
 
 
 def test_a_configuration_is_checked(tmp_path: Path) -> None:

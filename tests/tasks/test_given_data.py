@@ -62,9 +62,9 @@ def test_a_density_has_copies_of_its_data_and_its_reference() -> None:
     [
         ((pd.DataFrame(X.numpy()), pd.Series(Y.numpy())), ("a DataFrame as inputs", ".to_numpy()")),
         ((X, pd.Series(Y.numpy())), ("a Series as targets", ".to_numpy()")),
-        (((X, X > 0), Y), ("a tuple as inputs", "torch.cat", "forward")),
-        (({"ids": X}, Y), ("a dict as inputs", "torch.cat", "forward")),
-        ((list(X), list(Y)), ("a list as inputs", "stack")),
+        (((X, "x"), Y), ("a tuple as inputs", "its leaves must be arrays", "got str")),
+        (({"ids": X, "n": 3}, Y), ("a dict as inputs", "its leaves must be arrays", "got int")),
+        ((list(X), list(Y)), ("a list as inputs", "stack", "collate_fn")),
         ((X.tolist(), Y), ("a list as inputs", "torch.as_tensor")),
         ((X, torch.tensor(1)), ("a Tensor as targets", "first axis")),
     ],

@@ -417,7 +417,7 @@ MISTAKES: list[tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]] = [
     (classify, {"test_set": (X, LABELS + 1)}, ("test_set must have labels in [0, 1]", "got 2")),
     (classify, {"train_set": (X, LABELS - 1)}, ("train_set must have labels in [0, 1]", "got -1")),
     (classify, {"train_set": (X, LABELS[:5])}, ("train_set must have as many inputs as targets", "60 inputs and 5 targets")),
-    (classify, {"train_set": X}, ("train_set must be a pair of tensors (inputs, targets) or a map-style dataset",)),
+    (classify, {"train_set": X}, ("train_set must be a pair of tensors (inputs, targets), a dict of tensors with 'labels', or a map-style dataset",)),
     (classify, {"train_set": "cifar"}, ("train_set must be a pair of tensors",)),
     (classify, {"train_set": Stream()}, ("train_set must be a map-style dataset, got an iterable one",)),
     (classify, {"train_set": Listed(X[:0], LABELS[:0])}, ("train_set must hold at least one example",)),

@@ -236,35 +236,44 @@ def test_many_classes_are_kept_in_half_precision_and_networks_that_overflow_are_
     assert np.isfinite(split.curve([part])[0]["label_error"][0]) and np.isnan(split.curve([part])[0]["label_error"][1])
 
 
-class Padded:
-    """Sentences of several lengths, of which a batch is padded to its longest."""
+class Tagger(nn.Module):
+    """A dict of words and their mask to logits of each word."""
 
-    def __init__(self, lengths: list[int]) -> None:
-        self.lengths = lengths
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(5, 4), nn.Linear(8, CLASSES)
 
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def __getitem__(self, at: slice) -> Tensor:
-        return self.pair(at)[0]
-
-    def pair(self, at: slice) -> tuple[Tensor, Tensor]:
-        own = self.lengths[at]
-        start = range(*at.indices(len(self)))[0]
-        x = torch.zeros(len(own), max(own), dtype=torch.long)
-        y = torch.full(x.shape, IGNORED)
-        for i, length in enumerate(own):
-            x[i, :length] = WORDS[start + i, :length]
-            y[i, :length] = WORDS[start + i, :length] % CLASSES
-        return x, y
+    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
+        e = self.embedding(words) * mask[..., None]
+        return self.head(torch.cat([e, F.pad(e, (0, 0, 1, 0))[:, :-1]], 2))
 
 
-def test_examples_may_be_of_another_length_in_each_shard(monkeypatch: pytest.MonkeyPatch) -> None:
-    about: dict[str, Any] = {"classes": CLASSES, "axis": -1, "ignore_index": IGNORED, "fingerprint": "a"}
-    data = Padded([2, 4, 7, 3, 1, 5])
-    monkeypatch.setattr(positions, "BLOCK", 2 * 4 * 2 * CLASSES)
-    split = Positions(model=Words(-1), data=data, positions=2, **about)
-    blocks = [split.predict(samples(-1, 1)[0], shard) for shard in range(split.shards)]
+def padded(examples: list[tuple[Tensor, Tensor]]) -> tuple[dict[str, Tensor], Tensor]:
+    """Sentences as a batch, which is as long as the longest of them."""
+    words, labels = (list(parts) for parts in zip(*examples, strict=True))
+    x = nn.utils.rnn.pad_sequence(words, batch_first=True)
+    mask = nn.utils.rnn.pad_sequence([torch.ones(len(w)) for w in words], batch_first=True)
+    return {"words": x, "mask": mask}, nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=IGNORED)
+
+
+LENGTHS = [2, 4, 7, 3, 1, 5]
+
+
+def sentences(n: int) -> list[tuple[Tensor, Tensor]]:
+    return [(WORDS[i, : LENGTHS[i % 6]], (WORDS[i] % CLASSES)[: LENGTHS[i % 6]]) for i in range(n)]
+
+
+def test_sentences_are_padded_to_the_longest_of_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(positions, "BLOCK", 2 * 4 * 7 * CLASSES)
+    made = rc.Task.from_module(
+        Tagger, sentences(36), sentences(6), loss="tokens", collate_fn=padded, name="tagger", resident=True
+    )
+    assert made.labels_per_example == sum(LENGTHS) / 6
+    split = made.splits()["test"]
+    assert isinstance(split, Positions) and split.per_shard == 2
+    torch.manual_seed(3)
+    sample = Tagger().state_dict()
+    blocks = [split.predict(sample, shard) for shard in range(split.shards)]
     assert [b.shape for b in blocks] == [(2, 4, 3), (2, 7, 3), (2, 5, 3)]
     whole = joined(blocks)
     assert whole.shape == (6, 7, 3)
@@ -273,7 +282,40 @@ def test_examples_may_be_of_another_length_in_each_shard(monkeypatch: pytest.Mon
     for name, values in ours.items():
         np.testing.assert_array_equal(cut[name], values, err_msg=name)
     np.testing.assert_array_equal(llc.losses(split, whole), -ours["log_p"])
-    assert ours["labels"].tolist() == data.lengths
+    assert ours["labels"].tolist() == LENGTHS
+    settings: dict[str, Any] = {"sampler": "sghmc", "epochs": 8, "chains": 1, "backend": "process", "progress": False}
+    resident, streamed = (
+        rc.run(task=one, **settings, store=str(tmp_path / str(k)), name="a")
+        for k, one in enumerate(
+            [
+                made,
+                rc.Task.from_module(
+                    Tagger, sentences(36), sentences(6), loss="tokens", collate_fn=padded, name="tagger", resident=False
+                ),
+            ]
+        )
+    )
+    tables = [result.table(full=True)["nll"].tolist() for result in (resident, streamed)]
+    assert tables[0] == tables[1]
+    p = resident.predict(padded(sentences(6))[0])
+    alone = [resident.predict(padded([one])[0])[0] for one in sentences(6)]
+    for i, one in enumerate(alone):  # padding is nothing to the others
+        np.testing.assert_allclose(p[i, : LENGTHS[i]], one, atol=1e-6)
+    loaded = rc.PosteriorPredictive.load(resident.export(str(tmp_path / "e.safetensors")).path, model=Tagger())
+    x = padded(sentences(6))[0]
+    np.testing.assert_allclose(loaded(x).probabilities.detach().numpy(), p, atol=1e-6)
+    [answer] = requests.answer(loaded, [requests.Question(inputs=x)])
+    assert not isinstance(answer, requests.Refused)
+    np.testing.assert_allclose(answer["probabilities"], p, atol=1e-6)
+
+
+def test_draws_of_labels_have_their_probabilities(results: dict[str, Any]) -> None:
+    x = WORDS[:3]
+    drawn = results["pixels"].predictive().draws(x, 4000)
+    assert drawn.shape == (4000, 3, LENGTH)
+    p = results["pixels"].predict(x)
+    shares = np.stack([(drawn == c).mean(0) for c in range(CLASSES)], -1)
+    assert (np.abs(shares - p) < 4.5 * np.sqrt(p * (1 - p) / 4000) + 1e-3).all()
 
 
 @pytest.fixture(scope="module")

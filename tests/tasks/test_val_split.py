@@ -171,7 +171,7 @@ MISTAKES: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"val": (X[:5], LABELS[:4])}, ("val must have as many inputs as targets",)),
     ({"val": (X[:5], LABELS[:5] + 1)}, ("val must have labels in [0, 1]", "got 2")),
     ({"val": (X[:5, :2], LABELS[:5])}, ("fails on the first inputs of val", "RuntimeError")),
-    ({"val": iter([])}, ("val must be a pair of tensors (inputs, targets) or a map-style dataset",)),
+    ({"val": iter([])}, ("val must be a pair of tensors (inputs, targets), a dict of tensors with 'labels', or a map-style dataset",)),
 ]  # fmt: skip
 
 

@@ -85,7 +85,7 @@ def _draw_progress(sweep: Sweep, found: pd.DataFrame) -> Figure:
 
 def cycles(sweep: Sweep) -> Drawing | None:
     """The error against M; None unless M was swept and some setting of the others has whole chains at two M."""
-    metric = next((m for m in sweep.metrics if m.name in ("error", "rmse")), sweep.metric)
+    metric = next((m for m in sweep.metrics if m.name in ("error", "label_error", "rmse")), sweep.metric)
     found = by_cycles(sweep, metric)
     if not len(found) or not found.loc[found["best"], "sampler"].duplicated().any():
         return None
