@@ -619,18 +619,18 @@ def test_a_masked_language_model_with_tied_weights_is_sampled_as_it_is(tmp_path:
         max_position_embeddings=12, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, tie_word_embeddings=True,
     )  # fmt: skip
     streams = torch.Generator().manual_seed(0)
-    words = torch.randint(3, 20, (80, 1), generator=streams) + torch.arange(8)  # each word follows from its neighbours
+    words = torch.randint(3, 20, (200, 1), generator=streams) + torch.arange(8)  # each word follows from its neighbours
     words = 3 + (words - 3) % 17
-    hidden = torch.rand(80, 8, generator=streams) < 0.25
+    hidden = torch.rand(200, 8, generator=streams) < 0.25
     data = {"input_ids": words.masked_fill(hidden, 1), "labels": words.masked_fill(~hidden, -100)}
     data["attention_mask"] = torch.ones_like(words)
-    train, test = ({name: t[at] for name, t in data.items()} for at in (slice(60), slice(60, 80)))
+    train, test = ({name: t[at] for name, t in data.items()} for at in (slice(180), slice(180, 200)))
     task = rc.Task.from_module(lambda: BertForMaskedLM(config), train, test, loss="tokens", name="masked")
     model = task.build_model(seed=0, lanes=1)
     tied = model.get_parameter("cls.predictions.decoder.weight")
     assert tied is model.get_parameter("bert.embeddings.word_embeddings.weight")
     result = rc.run(
-        task=task, epochs=60, chains=2, backend="process", progress=False, store=str(tmp_path), name="masked"
+        task=task, epochs=200, chains=2, backend="process", progress=False, store=str(tmp_path), name="masked"
     )
     p = result.predict(test)
     assert p.shape == (20, 8, 20)
