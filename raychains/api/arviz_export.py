@@ -18,6 +18,7 @@ from raychains.core.errors import UserError, near_miss, require, unknown_name
 from raychains.core.sample import THETA, SampleMeta
 from raychains.core.spec import ChainSpec, digest_of
 from raychains.evaluation.base import Array, Evaluation, gather
+from raychains.inference.families import Family, family_of
 from raychains.inference.predictive import Selection, select
 from raychains.measures.draws import finished, labels_of, of_network, read, target_of, variables_of
 from raychains.planning import Comparison
@@ -148,7 +149,7 @@ def of_run(
     if task.low_dimensional:
         return to_arviz(root, comparison, task, arm, group, **settings)
     selection = select(root, comparison, arm, group, dropped=dropped)
-    if task.predicts != "classes" and parameters is None:
+    if not family_of(task).one_label and parameters is None:
         return to_arviz(root, comparison, task, arm, group, selection=selection, **settings)
     split = task.splits()[comparison.split]
     kept = Predictions(root, comparison.task_spec, split.fingerprint, split.shards)
@@ -314,7 +315,7 @@ def _parameters(
     stats = _stats([[selection.records[i][1].meta for i in row] for row in order])
     groups: Groups = {"posterior": {**posterior}, "sample_stats": stats}
     if predictions is not None and evaluation is not None:
-        groups |= _predictive(predictions, evaluation, order, selection.task.predicts, seed)
+        groups |= _predictive(predictions, evaluation, order, family_of(selection.task), seed)
     return groups, used
 
 
@@ -339,7 +340,7 @@ def _matching(patterns: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) ->
 
 
 def _predictive(
-    predictions: Iterable[Array], evaluation: Evaluation, order: Sequence[Sequence[int]], predicts: str, seed: int
+    predictions: Iterable[Array], evaluation: Evaluation, order: Sequence[Sequence[int]], family: Family, seed: int
 ) -> Groups:
     """log p(target) of every example under each sample, a target drawn under each, and the targets themselves."""
     place = {i: (c, d) for c, row in enumerate(order) for d, i in enumerate(row)}
@@ -363,18 +364,9 @@ def _predictive(
                 put("log_likelihood", name, i, rows[name])
         if target is not None:
             observed = {target: rows[target]}
-        if target is not None and predicts in ("classes", "gaussian"):
-            drawn = _drawn(block, predicts, np.random.default_rng([seed, i]))
+        if target is not None and (drawn := family.drawn(block, np.random.default_rng([seed, i]))) is not None:
             put("posterior_predictive", target, i, drawn.reshape(rows[target].shape))
     groups: Groups = {"observed_data": observed}
     for (group, name), values in found.items():
         groups.setdefault(group, {})[name] = values
     return groups
-
-
-def _drawn(block: Array, predicts: str, rng: np.random.Generator) -> Array:
-    """A target of every example, drawn under one sample: a class of log-probabilities, or of N(mean, σ²)."""
-    if predicts == "classes":
-        edges = np.exp(block.astype(np.float64)).cumsum(axis=1)
-        return (rng.random((len(block), 1)) * edges[:, -1:] >= edges).sum(axis=1)
-    return block[:, :-1] + block[:, -1:] * rng.standard_normal(block[:, :-1].shape)

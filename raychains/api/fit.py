@@ -25,6 +25,7 @@ from raychains.core.options import check_refused
 from raychains.core.spec import digest_of
 from raychains.data.root import rooted
 from raychains.evaluation import bootstrap, metrics
+from raychains.inference.families import family_of
 from raychains.measures import against
 from raychains.planning import fitting, gradient_evaluations, methods
 from raychains.planning.budget import gradients_made
@@ -197,7 +198,7 @@ class _Fitting:
             examples=self.task.num_data,
             has_val="val" in list(self.task.splits()),
             several_folds=self.divisible,
-            regression=self.task.predicts not in ("classes", "positions"),
+            regression=family_of(self.task).numbers,
             labels=self.task.labels_per_example,
             batch_size=None
             if tasks.is_own(self.task.spec())

@@ -17,7 +17,8 @@ from raychains.core import tree
 from raychains.core.errors import UserError, require, shown
 from raychains.core.validation import path_of
 from raychains.inference import file, networks
-from raychains.inference.ensemble import PosteriorPredictive, noise_to_json
+from raychains.inference.ensemble import PosteriorPredictive
+from raychains.inference.families import family_of
 from raychains.inference.predictive import Selection, as_in_chain
 from raychains.store import initial_states
 from raychains.tasks.likelihoods import distributed_to_json
@@ -62,7 +63,7 @@ def export(
     task: Any = selection.task
     if dtype is not None and (not isinstance(dtype, str) or dtype not in DTYPES):
         raise UserError(f"dtype must be one of {', '.join(DTYPES)}, got {shown(dtype)}")
-    kind = _kind(task)
+    kind = family_of(task).exported()
     if "likelihood" in kind:
         kind["likelihood"] = distributed_to_json(kind["likelihood"])
     shared = common(selection)
@@ -97,7 +98,7 @@ def posterior(selection: Selection, **settings: Any) -> PosteriorPredictive:
     model = selection.task.build_model(seed=0, lanes=1)
     task = selection.task
     own = {"prepare": task.preparation(), "weights": selection.weights, "output": task.output}
-    settings = {**own, **_kind(selection.task), **settings}
+    settings = {**own, **family_of(task).exported(), **settings}
     return PosteriorPredictive(model, _Own(selection, shared), shared=shared, **settings)
 
 
@@ -116,25 +117,6 @@ def input_form(task: Any) -> Any:
 def _form(leaf: Tensor, padded: bool) -> dict[str, Any]:
     shape = [None, *leaf.shape[2:]] if padded and leaf.ndim > 1 else list(leaf.shape[1:])
     return {"shape": shape, "dtype": str(leaf.dtype).removeprefix("torch.")}
-
-
-def _kind(task: Any) -> dict[str, Any]:
-    """An ensemble's kind, from the task."""
-    if task.predicts == "classes":
-        return {"kind": "classification"}
-    if task.predicts == "positions":
-        return {
-            "kind": "classification",
-            **({} if task.likelihood.axis == -1 else {"class_axis": task.likelihood.axis}),
-        }
-    if task.predicts == "gaussian":
-        return {"kind": "regression", "noise": noise_to_json(task.noise)}
-    if task.predicts == "distribution":
-        return {"kind": "distribution", "likelihood": task.likelihood}
-    raise UserError(
-        "task must be a classification or a regression with a known likelihood, got one that predicts "
-        f"{task.predicts}: what its likelihood says of an input is known to its own code alone"
-    )
 
 
 def common(selection: Selection) -> dict[str, Tensor]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Categorical, Distribution, Normal
 
 from raychains import samplers, schedules, tasks
 from raychains.chain.precision import DTYPES, built
@@ -23,9 +22,8 @@ from raychains.core.spec import ChainSpec
 from raychains.core.tree import Tree
 from raychains.core.validation import integer, is_int, is_number
 from raychains.evaluation.base import fed, normalised
-from raychains.evaluation.classification import Average, log_probabilities
-from raychains.evaluation.positions import probabilities
-from raychains.evaluation.regression import gaussians, mixture_moments, moments, outputs
+from raychains.evaluation.regression import outputs
+from raychains.inference.families import family_of
 from raychains.inference.networks import refused, tree_of
 from raychains.planning.comparison import Arm, Comparison
 from raychains.store import ChainStore, RunStore, SampleRecord, Storage, initial_states
@@ -190,6 +188,7 @@ class Predictive:
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
         self._model = selection.task.build_model(seed=0, lanes=1).eval()
+        self._family = family_of(selection.task, self._model)
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -209,22 +208,8 @@ class Predictive:
             UserError: the task's likelihood is the user's own function, of which only `outputs` is known; or more
                 probabilities than that.
         """
-        task = self._selection.task
-        if task.predicts in ("gaussian", "distribution"):
-            return self.mean_and_std(x)[0]
-        if task.predicts == "positions":
-            own: Any = task
-            samples, axis = self._selection.completed(), own.likelihood.axis
-            return probabilities(self._model, samples, self._inputs(x), self._selection.weights, axis)
-        if task.predicts != "classes":
-            raise UserError("task has a likelihood of its own: predictive().outputs(x) gives what its samples say")
         inputs = self._inputs(x)
-        prepare = task.prepare if _stored(inputs) else None
-        samples = self._selection.completed()
-        blocks = (log_probabilities(self._model, t, inputs, prepare=prepare) for t in samples)
-        average = Average.of(blocks, self._selection.weights)
-        assert average is not None  # a selection holds a sample
-        return average.mean
+        return self._family.average(self._selection.completed(), inputs, self._selection.weights)
 
     def mean_and_std(self, x: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Return mean and standard deviation, noise included, of a regression's predictive at inputs ``x`` [n, …].
@@ -235,10 +220,8 @@ class Predictive:
         Raises:
             UserError: the task predicts neither.
         """
-        if self._selection.task.predicts == "distribution":
-            mean, std = self._distribution_moments(x)
-        else:
-            mean, std = moments(self._gaussians(x, "mean_and_std"), self._selection.weights)
+        inputs = self._inputs(x)
+        mean, std = self._family.moments(self._selection.completed(), inputs, self._selection.weights)
         return (mean[:, 0], std[:, 0]) if mean.shape[1] == 1 else (mean, std)
 
     def quantiles(self, x: Any, levels: Sequence[float]) -> np.ndarray[Any, Any]:
@@ -254,13 +237,10 @@ class Predictive:
         Raises:
             UserError: the task is no regression with Gaussian noise, or a level out of range.
         """
-        from raychains.inference.intervals import mixture_quantiles  # SciPy, which nothing else here needs
-
         ok = isinstance(levels, list | tuple) and bool(levels) and all(is_number(q) and 0 < q < 1 for q in levels)
         require(ok, "levels", levels, "be a list of probabilities between 0 and 1, as in [0.05, 0.5, 0.95]")
-        stacked = np.stack(self._gaussians(x, "quantiles"))
-        weights = np.ones(len(stacked)) if self._selection.weights is None else np.asarray(self._selection.weights)
-        found = mixture_quantiles(stacked[..., :-1], stacked[..., -1:], weights, levels)
+        inputs = self._inputs(x)
+        found = self._family.quantiles(self._selection.completed(), inputs, self._selection.weights, levels)
         return found[:, 0] if found.shape[1] == 1 else found
 
     def draws(self, x: Any, n: int, seed: int = 0) -> np.ndarray[Any, Any]:
@@ -288,7 +268,7 @@ class Predictive:
             at = np.flatnonzero(chosen == s)
             if not len(at):
                 continue
-            each = self._distribution(tensors, inputs)
+            each = self._family.distribution(tensors, inputs)
             with seeded(int(seeds[s])):
                 part = each.sample(torch.Size([len(at)])).numpy()
             found = np.empty((n, *part.shape[1:]), part.dtype) if found is None else found
@@ -296,52 +276,9 @@ class Predictive:
         assert found is not None  # n is at least 1
         return found
 
-    def _distribution(self, tensors: Mapping[str, Tensor], inputs: Tree) -> Distribution:
-        """Return p(y | x, θ) under one sample, whose draws are [inputs, targets]."""
-        task: Any = self._selection.task
-        if task.predicts == "classes":
-            prepare = task.prepare if _stored(inputs) else None
-            logs = torch.from_numpy(log_probabilities(self._model, tensors, inputs, prepare=prepare))
-            return Categorical(logits=logs.double()[:, None], validate_args=False)
-        if task.predicts == "positions":
-            logs = torch.from_numpy(log_probabilities(self._model, tensors, inputs, axis=task.likelihood.axis))
-            return Categorical(logits=logs.double(), validate_args=False)
-        if task.predicts == "gaussian":
-            block = torch.from_numpy(gaussians(self._model, tensors, inputs, task.noise))
-            return Normal(block[:, :-1], block[:, -1:], validate_args=False)
-        if task.predicts != "distribution":
-            raise UserError("task has a likelihood of its own: predictive().outputs(x) gives what its samples say")
-        out = outputs(self._model, tensors, inputs).double()
-        found: Distribution = task.likelihood.distribution(out.reshape(len(out), -1))
-        return found
-
-    def _distribution_moments(self, x: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Return mean and standard deviation of the mixture of the samples' distributions at inputs ``x``,
-        [n, targets]."""
-        inputs = self._inputs(x)
-        found = []
-        for tensors in self._selection.completed():
-            each = self._distribution(tensors, inputs)
-            found.append((each.mean.numpy(), each.variance.numpy()))
-        means, variances = (np.stack(parts) for parts in zip(*found, strict=True))
-        return mixture_moments(means, variances, normalised(self._selection.weights, len(means)))
-
-    def _gaussians(self, x: Any, asked: str) -> list[np.ndarray[Any, Any]]:
-        """Return each sample's means and σ at inputs ``x``, [n, outputs + 1]."""
-        task: Any = self._selection.task
-        if task.predicts != "gaussian":
-            other = "; use np.quantile(draws(x, n), levels, axis=0)" if task.predicts == "distribution" else ""
-            raise UserError(
-                f"{asked} needs a regression with Gaussian noise, got a task that predicts {task.predicts}{other}"
-            )
-        inputs = self._inputs(x)
-        return [gaussians(self._model, t, inputs, task.noise) for t in self._selection.completed()]
-
     def outputs(self, x: Any) -> np.ndarray[Any, Any]:
         """Return the network's outputs under each sample, [samples, n, …], for inputs ``x`` [n, …]."""
-        inputs, task = self._inputs(x), self._selection.task
-        if _stored(inputs) and task.predicts == "classes":
-            inputs = task.prepare(inputs)
+        inputs = self._family.prepared(self._inputs(x))
         return np.stack([outputs(self._model, t, inputs).numpy() for t in self._selection.completed()])
 
     def _inputs(self, x: Any) -> Tree:
@@ -350,18 +287,11 @@ class Predictive:
         Raises:
             UserError: no blocks of numbers, or of other shapes.
         """
-        inputs, task = tree_of(x), self._selection.task
+        inputs = tree_of(x)
         dtype = next(self._model.parameters()).dtype
         try:
-            first = tree.at(inputs, slice(1))
-            prepared = task.prepare(first) if _stored(first) and task.predicts == "classes" else first
             with torch.no_grad():
-                self._model(fed(prepared, dtype))
+                self._model(fed(self._family.prepared(tree.at(inputs, slice(1))), dtype))
         except Exception as error:  # of the network
             raise refused(inputs, error) from error
         return inputs
-
-
-def _stored(inputs: Tree) -> bool:
-    """Return whether inputs are images as they are stored, in bytes."""
-    return isinstance(inputs, Tensor) and inputs.dtype == torch.uint8

@@ -104,11 +104,12 @@ class Measure:
 
 def no_classes(context: Context) -> str | None:
     """Return the reason where the run's task is no classification of whole examples."""
-    if context.task.predicts == "positions":
-        return f"task {context.comparison.task} has labels per position, and this needs one label per example"
-    if context.task.low_dimensional or context.task.predicts != "classes":
-        return f"task {context.comparison.task} is no classification"
-    return None
+    from raychains.inference.families import family_of  # and torch with it
+
+    family, name = family_of(context.task), context.comparison.task
+    if context.task.low_dimensional or family.numbers:
+        return f"task {name} is no classification"
+    return None if family.one_label else f"task {name} has labels per position, and this needs one label per example"
 
 
 def class_weights(context: Context) -> str | None:

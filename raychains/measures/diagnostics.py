@@ -16,6 +16,7 @@ from raychains.core.sample import THETA
 from raychains.core.spec import ChainSpec
 from raychains.evaluation import diagnostics
 from raychains.evaluation.base import Array
+from raychains.inference.families import family_of
 from raychains.inference.run_data import RunData
 from raychains.measures import modes, panels, temperatures
 from raychains.measures.base import Context, Measure, Row, Tables
@@ -82,7 +83,7 @@ def followed_of(context: Context, arm: int, group: int) -> Iterator[Followed]:
         yield from of_density(context.store.root, context.task, chains, seed=seed)
         return
     predicted: dict[str, Any] = {}
-    if context.task.predicts == "classes":
+    if family_of(context.task).one_label:
         predicted["predictions"] = context.predictions(arm, group)
         predicted["evaluation"] = context.task.splits()[context.split]
     yield from of_network(context.select(arm, group), chains, seed=seed, **predicted)

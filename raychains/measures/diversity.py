@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from raychains.evaluation.base import Array, finite
+from raychains.inference.families import family_of
 from raychains.inference.run_data import RunData
 from raychains.measures import panels
 from raychains.measures.base import Context, Measure, Row, Tables, two_samples
@@ -58,7 +59,7 @@ def tables(context: Context) -> Tables:
     # Few samples have few numbers of clusters; a table has one set of columns.
     columns = dict.fromkeys(name for row in found["clusters"] for name in row)
     found["clusters"] = [{name: row.get(name, float("nan")) for name in columns} for row in found["clusters"]]
-    if context.task.predicts == "classes":
+    if family_of(context.task).one_label:
         found["disagreement"] = [row for a, g in context.groups for row in _function_space(context, a, g)]
     return {name: rows for name, rows in found.items() if rows}
 

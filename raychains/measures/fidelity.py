@@ -25,8 +25,10 @@ from raychains.data import probabilities
 from raychains.evaluation import bootstrap
 from raychains.evaluation.base import BINS, Array, Sharded
 from raychains.evaluation.calibration import width_bin
+from raychains.evaluation.classification import Classification
 from raychains.evaluation.regression import Regression
 from raychains.inference import hmc_reference
+from raychains.inference.families import family_of
 from raychains.inference.run_data import RunData
 from raychains.measures import panels
 from raychains.measures.base import Context, Measure, Row, Tables, networks_only, no_classes
@@ -115,7 +117,7 @@ def _why_no_hmc(context: Context) -> str | None:
     if reason := networks_only(context):
         return f"{reason}: --measures reference compares those with the exact target"
     evaluation = context.task.splits()[context.split]
-    if context.task.predicts not in ("classes", "gaussian"):
+    if not isinstance(evaluation, Classification | Regression):
         return f"task {context.comparison.task} predicts neither classes nor a Gaussian"
     if isinstance(evaluation, Regression) and evaluation.targets.shape[1] > 1:
         return f"task {context.comparison.task} has several targets"
@@ -158,7 +160,7 @@ def _distance(context: Context) -> tuple[Distance, list[Row]]:
         lambda done, total: context.progress(PROGRESS, done, total),
     )
     blocks, half = found.blocks, len(found.blocks) // 2
-    distance = to_draws(blocks, context.task.predicts)
+    distance = to_draws(blocks, family_of(context.task).one_label)
     apart = distance.between(distance.average(blocks[:half]), distance.average(blocks[half:])).mean(axis=0)
     chains, draws, _ = found.draws.shape
     row = {"reference": HMC, "chains": chains, "draws": draws, "r_hat": found.r_hat, "ess": found.ess}

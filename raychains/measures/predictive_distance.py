@@ -103,9 +103,9 @@ class OfDensities(Distance):
         return np.stack([variation, w2, ratio], axis=1)
 
 
-def to_draws(blocks: Array, predicts: str) -> Distance:
-    """Return the distance to the predictive of a reference's blocks [draws, examples, …], of ``classes`` or a ``gaussian``."""
-    if predicts != "classes":
+def to_draws(blocks: Array, classes: bool) -> Distance:
+    """Return the distance to the predictive of a reference's blocks [draws, examples, …], of classes or of Gaussians."""
+    if not classes:
         return OfDensities(blocks)
     average = Average.of(blocks)
     assert average is not None

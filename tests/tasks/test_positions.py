@@ -607,3 +607,35 @@ def test_a_streamed_set_of_unread_labels_has_a_part_held_out_too() -> None:
     )
     split = made.splits()["val"]
     assert split.predict(samples(-1, 1)[0], 0).shape == (10, LENGTH, CLASSES) and split.labels(0).shape == (10, LENGTH)
+
+
+@pytest.mark.long
+def test_a_masked_language_model_with_tied_weights_is_sampled_as_it_is(tmp_path: Path) -> None:
+    """Its decoder is its embedding: one parameter of two names, in samples, predictions and files."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    config = BertConfig(
+        vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+        max_position_embeddings=12, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, tie_word_embeddings=True,
+    )  # fmt: skip
+    streams = torch.Generator().manual_seed(0)
+    words = torch.randint(3, 20, (200, 1), generator=streams) + torch.arange(8)  # each word follows from its neighbours
+    words = 3 + (words - 3) % 17
+    hidden = torch.rand(200, 8, generator=streams) < 0.25
+    data = {"input_ids": words.masked_fill(hidden, 1), "labels": words.masked_fill(~hidden, -100)}
+    data["attention_mask"] = torch.ones_like(words)
+    train, test = ({name: t[at] for name, t in data.items()} for at in (slice(180), slice(180, 200)))
+    task = rc.Task.from_module(lambda: BertForMaskedLM(config), train, test, loss="tokens", name="masked")
+    model = task.build_model(seed=0, lanes=1)
+    tied = model.get_parameter("cls.predictions.decoder.weight")
+    assert tied is model.get_parameter("bert.embeddings.word_embeddings.weight")
+    result = rc.run(
+        task=task, epochs=200, chains=2, backend="process", progress=False, store=str(tmp_path), name="masked"
+    )
+    p = result.predict(test)
+    assert p.shape == (20, 8, 20)
+    path = result.export(str(tmp_path / "masked")).path
+    loaded = rc.PosteriorPredictive.load(path, model=BertForMaskedLM(config))
+    inputs = {name: t for name, t in test.items() if name != "labels"}
+    np.testing.assert_allclose(loaded(inputs).probabilities.detach().numpy(), p, atol=1e-6)
+    assert result.table(full=True)["nll_label"].iloc[0] < np.log(17)  # better than any word
