@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from raychains.chain import initialization
 from raychains.core.config import Local, Run
@@ -17,8 +15,8 @@ from raychains.core.errors import UserError, require
 from raychains.core.options import check_refused
 from raychains.core.spec import Part
 from raychains.core.validation import integer, positive
-from raychains.planning import Arm, Comparison, ensemble_start, methods, settings
-from raychains.planning.presets.arms import Planned
+from raychains.planning import ensemble_start, methods, settings
+from raychains.planning.presets.arms import ArmList, Planned
 from raychains.priors import Centred
 from raychains.schedules import NonCyclical
 from raychains.tasks import Task
@@ -57,12 +55,11 @@ def local(options: Local, task: Task | None = None) -> Planned:
     _check_patterns(options, task)
     names = _names(options.init_from)
     methods.check_total(options.chains * repeats * len(names) * len(chosen))
-    arms: list[Arm] = []
-    notes = [
+    about = (
         f"local posterior: nβ = {nbeta:.5g} of n = {n}, γ = {options.gamma:g}, ε = {2 * float(lr) / nbeta:.3g} "
         f"(lr = {float(lr):.3g}), {burn_in} epochs of burn-in"
-    ]
-    starts: dict[str, Mapping[str, Tensor]] = {}
+    )
+    arms = ArmList(options.task, [about])
     numbers: dict[str, int] = {}  # of the first file with the same tensors
     for k, (file, name) in enumerate(zip(options.init_from, names, strict=True)):
         for patterns in chosen:
@@ -73,27 +70,19 @@ def local(options: Local, task: Task | None = None) -> Planned:
             if options.gamma > 0:
                 prior = Centred(std=math.sqrt(nbeta / (n * options.gamma))).to_json()
                 method = dataclasses.replace(method, spec=dataclasses.replace(method.spec, prior=Part.from_json(prior)))
-            assert method.start.tensors is not None and method.start.digest is not None
-            starts[method.start.digest] = method.start.tensors
+            assert method.start.digest is not None
             same = options.init_from[numbers.setdefault(method.start.digest, k)]
             new = numbers[method.start.digest] == k
             require(new, "init_from", file, f"name each start once: its tensors are those of {same}")
-            notes += [*(f"warning: {w}" for w in method.schedule.warnings()), *method.notes()]
             group = " ".join(patterns)
-            arms.append(
-                Arm(
-                    name=f"{name} {group}" if group else name,
-                    label=f"{name}, {group}" if group else name,
-                    sampler=method.spec.sampler.kind,
-                    schedule="constant",
-                    chains=tuple(tuple(method.chain(r, c) for c in range(options.chains)) for r in range(repeats)),
-                    length=method.length,
-                    published={},
-                )
+            arms.add(
+                method,
+                name=f"{name} {group}" if group else name,
+                label=f"{name}, {group}" if group else name,
+                chains=options.chains,
+                groups=repeats,
             )
-    comparison = Comparison(task=options.task, unit="epochs", split="train", arms=tuple(arms))
-    first, *further = starts.values()
-    return Planned(comparison, list(dict.fromkeys(notes)), first, further)
+    return arms.planned(task, split="train")
 
 
 def _check(options: Local) -> None:
