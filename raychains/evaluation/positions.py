@@ -97,8 +97,7 @@ class Positions(Sharded):
         self._data, self.classes, self._axis, self._ignored = data, classes, axis, ignore_index
         self._fingerprint, self._labels = fingerprint, dict[int, Array]()
         example = positions * classes * (2 if classes > MANY_CLASSES else 4)
-        self.predicted_bytes = example * self.examples
-        """Bytes of one sample's log-probabilities, where all examples have so many positions."""
+        self._bytes = example * self.examples
         if self.predicted_bytes > MOST_BYTES:
             raise UserError(
                 f"a split must have at most {MOST_BYTES >> 20} MiB of log-probabilities of one sample, got "
@@ -110,6 +109,10 @@ class Positions(Sharded):
     @property
     def fingerprint(self) -> str:
         return f"positions/{self._fingerprint}"
+
+    @property
+    def predicted_bytes(self) -> int:
+        return self._bytes
 
     @property
     def per_shard(self) -> int:

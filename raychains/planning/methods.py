@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from raychains import priors, samplers, schedules, tasks
-from raychains.chain import initialization, last_layer, pack
+from raychains.chain import last_layer, pack, planned_network
+from raychains.chain.planned_network import Start
 from raychains.chain.precision import check_task, not_exact
 from raychains.core.config import Common, Run, Sampling
-from raychains.core.errors import UserError, renamed, require
+from raychains.core.errors import UserError, require
 from raychains.core.registry import is_path
-from raychains.core.sample import tensors_sha256
 from raychains.core.source import source_of
 from raychains.core.spec import MOST_ROWS, ChainSpec, EarlyStop, Part
 from raychains.core.validation import integer, is_int, positive, positive_int
@@ -52,21 +51,6 @@ def noise_free(name: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
-    """The start of an arm's chains: all of them at the same point, where their noise parts them, or each at a chain of its own."""
-
-    tensors: Mapping[str, Tensor] | None = None
-    """As in the model's ``state_dict()``; None initialises from the seed, or starts at members."""
-    digest: str | None = None
-    """sha256 of ``tensors``."""
-    members: Method | None = None
-    """The deep ensemble: the chain of a repeat and a number starts at the member of the same."""
-    sample_only: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    """For the printed plan."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Method:
     """One task under one method and one schedule, with everything resolved but repeat and chain."""
 
@@ -81,6 +65,8 @@ class Method:
     length: int
     """Epochs (steps of a density) that cost as many gradients as the chain at one gradient per step."""
     start: Start
+    members: Method | None = None
+    """The deep ensemble: the chain of a repeat and a number starts at the member of the same."""
 
     def chain(self, repeat: int, chain: int) -> ChainSpec:
         """Return the spec of one chain."""
@@ -90,9 +76,9 @@ class Method:
 
     def member(self, repeat: int, chain: int) -> ChainSpec | None:
         """Return the spec of the chain that one chain starts at; None where it starts at none."""
-        return self.start.members.chain(repeat, chain) if self.start.members is not None else None
+        return self.members.chain(repeat, chain) if self.members is not None else None
 
-    def members(self, repeats: Iterable[int], chains: Iterable[int]) -> dict[str, ChainSpec]:
+    def members_of(self, repeats: Iterable[int], chains: Iterable[int]) -> dict[str, ChainSpec]:
         """Return the chains by digest that those of these numbers start at."""
         found = [self.member(repeat, chain) for repeat in repeats for chain in chains]
         return {spec.digest: spec for spec in found if spec is not None}
@@ -237,7 +223,10 @@ def resolve(
     built = samplers.build(part, [parameter], lr=made.at(1).lr, temperature=made.temperature, seed=0)
     _, lanes = repeats_and_lanes(options, task, name)
     fitting = "keep" if samplers.KINDS[method.kind].statistics_fit else "reestimate"
-    start = _start(options, task, name, lanes) if ensemble is None else _members(of_all, task, name)
+    if ensemble is None:
+        start, members = _start(options, task, name, lanes), None
+    else:
+        start, members = _members(of_all, task, name)
     spec = ChainSpec(
         task=task.spec(),
         sampler=part,
@@ -256,17 +245,26 @@ def resolve(
         compile=options.compile,  # type: ignore[arg-type]
         exact=options.exact and not options.fast and options.compile == "none",
         start=start.digest,
-        start_chain=start.members.spec.digest if start.members is not None else None,
+        start_chain=members.spec.digest if members is not None else None,
         sample_only=start.sample_only,
         micro_batch=_micro_batch(options, task, name, lengths.batch_size, built.parts),
         early_stop=early_stop,
         prior=None if prior is None or _everywhere(prior) else Part.from_json(prior.to_json()),
     )
     if measures:
-        last_layer.check_chain(spec, task, task.build_model(seed=0, lanes=1), torch.device("cpu"))
+        last_layer.check_planned(spec, task)
     spec = dataclasses.replace(spec, pack=_pack(options, spec, task, name))
     check_task(spec, task, name)
-    return Method(task=task, name=name, sampler=sampler, schedule=made, spec=spec, length=lengths.length, start=start)
+    return Method(
+        task=task,
+        name=name,
+        sampler=sampler,
+        schedule=made,
+        spec=spec,
+        length=lengths.length,
+        start=start,
+        members=members,
+    )
 
 
 def _stopping_early(
@@ -429,8 +427,7 @@ def _prior(options: Sampling, base: Defaults, task: Task, name: str, method: Met
         ok = method.kind not in DECAYING
         require(ok, "prior", shown, f"be gaussian:STD for {method.kind}, whose variances take in a weight decay")
     if options.init_from is None or not options.sample_only:
-        with torch.no_grad(), renamed({"match": f"prior {shown!r}: match"}):
-            found.log_density(dict(task.build_model(seed=0, lanes=1).named_parameters()))
+        planned_network.check_prior(task, found, shown)
     return found
 
 
@@ -597,54 +594,24 @@ def _non_cyclical(
 
 
 def _start(options: Sampling, task: Task, name: str, lanes: int) -> Start:
-    """Return the start that the options name, checked against the task's network.
+    """Return the start that the options name.
 
     Raises:
-        UserError: no such file, tensors that do not fit the network, or a pattern that matches no parameter.
+        UserError: as `planned_network.start_of`, or ``sample_only`` without it or of a density.
     """
-    patterns = " ".join(options.sample_only)
-    if options.init_from is None:
-        stays = "be left out without `init_from`: the other parameters stay where that file has them"
-        require(not patterns, "sample_only", patterns, stays)
+    patterns, file = " ".join(options.sample_only), options.init_from
+    stays = "be left out without `init_from`: the other parameters stay where that file has them"
+    require(file is not None or not patterns, "sample_only", patterns, stays)
+    density = f"be left out for task {name}: it is a density"
+    require(not (patterns and task.low_dimensional), "sample_only", patterns, density)
+    if file is None:
         return Start()
-    require(
-        not (patterns and task.low_dimensional),
-        "sample_only",
-        patterns,
-        f"be left out for task {name}: it is a density",
-    )
-    model = task.build_model(seed=0, lanes=lanes)
-    given, prefix = initialization.read(options.init_from), None
-    file = "" if initialization.is_own(options.init_from) else options.init_from
-    notes: list[str] = []
-    if options.init_strict:
-        tensors, prefix = initialization.fitted(given, model, file)
-    else:
-        tensors, left_out, kept = initialization.overlapping(given, model, file)
-        for what, names in (("left out of init_from", left_out), ("not in init_from, and initialised by seed 0", kept)):
-            notes += [f"{len(names)} tensors are {what}: {initialization.some(names)}"] if names else []
-    initialization.check_finite(tensors, options.init_from)
-    chosen = tuple(sorted(set(options.sample_only)))
-    sampled = initialization.sampled(model, chosen)
-    digest = tensors_sha256(tensors)
-    renamed = f", its names without {prefix!r}" if prefix else ""
-    notes.insert(0, f"chains start at {options.init_from} (sha256 {digest[:12]}{renamed})")
-    if chosen:
-        notes.append(_sampled_note(model, sampled))
-    return Start(tensors=tensors, digest=digest, sample_only=chosen, notes=tuple(notes))
+    strict, only = options.init_strict, options.sample_only
+    return planned_network.start_of(task, file, strict=strict, sample_only=only, lanes=lanes)
 
 
-def _sampled_note(model: torch.nn.Module, sampled: Mapping[str, torch.nn.Parameter]) -> str:
-    """Return a line on the parameters that are sampled while the others stay at the start."""
-    some, of = (sum(p.numel() for p in ps) for ps in (sampled.values(), model.parameters()))
-    names = list(sampled)
-    many = len(names) > initialization.SHOWN
-    shown = f"{names[0]} … {names[-1]}, {len(names)} tensors" if many else ", ".join(names)
-    return f"sampled are {some:,} of {of:,} parameters ({shown}); the others stay at the start"
-
-
-def _members(options: Sampling, task: Task, name: str) -> Start:
-    """Return the deep ensemble that ``init_from`` names as the start of chains.
+def _members(options: Sampling, task: Task, name: str) -> tuple[Start, Method]:
+    """Return the deep ensemble that ``init_from`` names, whose members chains start at.
 
     Raises:
         UserError: a setting of its members out of range, a density, or a pattern that matches no parameter.
@@ -656,17 +623,14 @@ def _members(options: Sampling, task: Task, name: str) -> Start:
     if options.compile != "none" and not members.spec.pack:
         members = resolve(options, task=task, name=name, sampler=ensemble_start.METHOD)
     chosen = tuple(sorted(set(options.sample_only)))
-    notes = []
-    if chosen:
-        model = task.build_model(seed=0, lanes=1)
-        notes = [_sampled_note(model, initialization.sampled(model, chosen))]
+    notes = [planned_network.sampled_note(task, chosen)] if chosen else []
     stop = members.spec.early_stop
     assert stop is not None
     about = (
         f"each chain starts at a member of a deep ensemble: {members.spec.sampler.kind}, at most {members.length} epochs, stopped "
         f"after {stop.patience} without a lower loss on the {stop.share:.0%} of the training data that it holds out"
     )
-    return Start(members=members, sample_only=chosen, notes=(about, *notes))
+    return Start(sample_only=chosen, notes=(about, *notes)), members
 
 
 def schedule_of(options: Run, method: MethodPreset, base: Defaults) -> str:
@@ -751,8 +715,7 @@ def _pack(options: Sampling, spec: ChainSpec, task: Task, name: str) -> int:
             return width
         if width == 1 or workers > 1 or task.low_dimensional or why is not None:
             return 0
-        parameters = sum(p.numel() for p in task.build_model(seed=0, lanes=1).parameters())
-        return width if parameters <= SMALL else 0
+        return width if planned_network.parameters_of(task) <= SMALL else 0
     allowed = f"be auto, none or the number of chains in a pack, at most {MOST_ROWS}"
     ok = options.pack.isdecimal() and 1 <= int(options.pack) <= MOST_ROWS
     require(ok, "pack", options.pack, allowed)

@@ -74,7 +74,7 @@ class ArmList:
             family: as `Arm.sampler`; default the sampler's kind.
             noise: a line on the noise that the method injects.
         """
-        self._members |= method.members(range(groups), range(chains))
+        self._members |= method.members_of(range(groups), range(chains))
         self._notes += [*(f"warning: {w}" for w in method.schedule.warnings()), *filter(None, [noise]), *method.notes()]
         self._starts[method.start.digest or ""] = method.start.tensors
         self._arms.append(

@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from raychains.chain import initialization
+from raychains.chain import planned_network
 from raychains.core.config import Local, Run
 from raychains.core.errors import UserError, require
 from raychains.core.options import check_refused
@@ -52,7 +51,7 @@ def local(options: Local, task: Task | None = None) -> Planned:
     methods.check_chains(options.chains)
     repeats, _ = methods.repeats_and_lanes(own, task, options.task)
     chosen = [tuple(options.parameters), *((group,) for group in options.groups)]
-    _check_patterns(options, task)
+    planned_network.check_patterns(task, parameters=options.parameters, groups=options.groups)
     names = _names(options.init_from)
     methods.check_total(options.chains * repeats * len(names) * len(chosen))
     about = (
@@ -101,15 +100,6 @@ def _check(options: Local) -> None:
     require(not several, "lr", options.lr, "be one number: there is one sampler")
     twice = [p for p in options.groups if list(options.groups).count(p) > 1 or (p,) == tuple(options.parameters)]
     require(not twice, "groups", " ".join(options.groups), "be different patterns, and others than `parameters`")
-
-
-def _check_patterns(options: Local, task: Task) -> None:
-    """Refuse a pattern that matches no parameter, by the option that it was given as."""
-    names = [name for name, _ in task.build_model(seed=0, lanes=1).named_parameters()]
-    for field in ("parameters", "groups"):
-        for pattern in getattr(options, field):
-            known = f"match names of parameters: there are {initialization.some(names)}"
-            require(any(fnmatchcase(name, pattern) for name in names), field, pattern, known)
 
 
 def _chains(options: Local, task: Task, *, lr: float, temperature: float) -> tuple[Run, int]:
