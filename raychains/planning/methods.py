@@ -160,14 +160,14 @@ def unit_and_split(task: Task) -> tuple[str, str]:
 
 def repeats_and_lanes(options: Sampling, task: Task, name: str) -> tuple[int, int]:
     """Return how many repeats there are, and how many of them one process stacks."""
-    repeats = options.repeats if options.repeats is not None else defaults(name, task).repeats
+    repeats = settings.layered(options.repeats, defaults(name, task).repeats)
     positive_int("repeats", repeats)
     require(repeats <= MOST_REPEATS, "repeats", repeats, f"be at most {MOST_REPEATS}")
     if not task.supports_lanes:
         allowed = f"be 1 for task {name}: its parameters do not stack"
         require(options.lanes in (None, 1), "lanes", options.lanes, allowed)
         return repeats, 1
-    lanes = options.lanes if options.lanes is not None else repeats
+    lanes = settings.layered(options.lanes, repeats)
     positive_int("lanes", lanes)
     require(repeats % lanes == 0, "lanes", lanes, f"divide the number of repeats ({repeats})")
     return repeats, lanes
@@ -190,7 +190,7 @@ def resolve(
     measures = issubclass(samplers.KINDS[method.kind], samplers.LastLayerLaplace)
     if measures:
         last_layer.check_task(task, name)
-    schedule = schedules.KINDS.find(schedule if schedule is not None else method.schedule).kind
+    schedule = schedules.KINDS.find(settings.layered(schedule, method.schedule)).kind
     options = dataclasses.replace(options, init_from=ensemble_start.start_of(options.init_from, method, task))
     ensemble = ensemble_start.ensemble_start(options.init_from)
     early_stop = method.early_stop
@@ -200,12 +200,8 @@ def resolve(
     of_all, options = options, per_sampler.chosen(options, sampler)
     examples = task.num_data - (early_stop.held_out(task.num_data) if early_stop is not None else 0)
     lengths = _lengths(options, base, task, name, method, halve, examples)
-    temperature: Any = base.temperature if options.temperature is None else options.temperature
-    if noise_free(sampler):
-        temperature = 0.0
-    lr: Any = options.lr if options.lr is not None else base.rate(schedule, method.kind)
-    if lr is None:
-        lr = method.settings.get("lr")
+    temperature = 0.0 if noise_free(sampler) else settings.layered(options.temperature, base.temperature)
+    lr = settings.layered(options.lr, base.rate(schedule, method.kind), method.settings.get("lr"))
     if lr is None:
         raise UserError(f"lr must be given for sampler {sampler}: task {name} has no step size for it")
     positive("lr", lr)
@@ -240,7 +236,7 @@ def resolve(
         threads=options.cpus_per_chain,
         lanes=lanes,
         block_draws=BLOCK_DRAWS if task.low_dimensional else 0,
-        batchnorm=options.batchnorm if options.batchnorm is not None else fitting,  # type: ignore[arg-type]
+        batchnorm=settings.layered(options.batchnorm, fitting),
         precision=options.precision,  # type: ignore[arg-type]
         compile=options.compile,  # type: ignore[arg-type]
         exact=options.exact and not options.fast and options.compile == "none",
@@ -327,25 +323,23 @@ def _lengths(
         require(options.epochs is None, "epochs", options.epochs, f"{no_data}: give steps")
         batch_size = task.minibatch
         if task.takes_batch_size:
-            batch_size = options.batch_size if options.batch_size is not None else base.batch_size
+            batch_size = settings.layered(options.batch_size, base.batch_size)
             integer("batch_size", batch_size, 1, task.num_data)
             exact = f"be {task.num_data}, all rows, for a method that tunes itself, or beside another sampler, as sghmc"
             require(not method.tuned or batch_size == task.num_data, "batch_size", batch_size, exact)
         else:
             require(options.batch_size is None, "batch_size", options.batch_size, no_data)
-        unit, length, per_epoch = "steps", options.steps, 1
-        length = length if length is not None else base.steps
+        unit, length, per_epoch = "steps", settings.layered(options.steps, base.steps), 1
     else:
         allowed = f"be left out for task {name}, which has data: give epochs"
         require(options.steps is None, "steps", options.steps, allowed)
         most = task.num_data
-        batch_size = most if method.full_batch else base.batch_size
-        batch_size = options.batch_size if options.batch_size is not None else batch_size
+        batch_size = settings.layered(options.batch_size, most if method.full_batch else base.batch_size)
         positive_int("batch_size", batch_size)
         require(batch_size <= most, "batch_size", batch_size, f"lie in [1, {most}], the number of training data")
         batch_size = min(batch_size, examples)
-        unit, length, per_epoch = "epochs", options.epochs, math.ceil(examples / batch_size)
-        length = length if length is not None else base.epochs
+        length = settings.layered(options.epochs, base.epochs)
+        unit, per_epoch = "epochs", math.ceil(examples / batch_size)
     assert length is not None
     positive_int(unit, length)
     given = length
@@ -373,7 +367,7 @@ def _sampler(
     names = settings.names_of(kind)
     values: dict[str, Any] = {n: inspect.signature(kind).parameters[n].default for n in names}
     values["num_data"] = examples
-    values["weight_decay"] = base.weight_decay if options.weight_decay is None else options.weight_decay
+    values["weight_decay"] = settings.layered(options.weight_decay, base.weight_decay)
     if prior is not None:
         values["weight_decay"] = (
             1 / (examples * prior.std**2) if isinstance(prior, Gaussian) and _everywhere(prior) else 0.0
@@ -476,7 +470,7 @@ def _schedule(
         )
     apart = max(1, round(lengths.steps_per_epoch * (base.cycle_thinning if kind == "cyclical" else 1)))
     fields: dict[str, Any] = {"steps": lengths.steps, "temperature": temperature}
-    fields["thinning"] = options.thinning if options.thinning is not None else apart
+    fields["thinning"] = settings.layered(options.thinning, apart)
     if options.temperature_ramp is not None:
         fields["ramp"] = options.temperature_ramp
     given = settings.pick(settings.read("schedule_settings", options.schedule_settings), schedules.KINDS[kind])
@@ -501,10 +495,8 @@ def _schedule(
 def _cyclical(
     options: Sampling, base: Defaults, own: Mapping[str, Any], lengths: _Lengths, fields: dict[str, Any]
 ) -> Schedule:
-    cycles: Any = options.cycles if options.cycles is not None else own.get("cycles", base.cycles)
-    exploration: Any = (
-        options.exploration if options.exploration is not None else own.get("exploration", base.exploration)
-    )
+    cycles = settings.layered(options.cycles, own.get("cycles"), base.cycles)
+    exploration = settings.layered(options.exploration, own.get("exploration"), base.exploration)
     if options.burn_in is not None:
         cycle, silent = math.ceil(lengths.steps / max(1, cycles)), lengths.burn_in(options.burn_in)
         require(
@@ -558,7 +550,7 @@ def _non_cyclical(
     """Return a schedule with the task's share without noise and its number of samples, whatever the shape of the step size."""
     how = base.decreasing
     fields = {"noise_from": how.get("noise_from", 0.0), **fields}
-    burn_in = options.burn_in if options.burn_in is not None else own.get("burn_in")
+    burn_in = settings.layered(options.burn_in, own.get("burn_in"))
     if burn_in is not None:
         burn_in = lengths.burn_in(burn_in)
         fields["noise_from"] = NonCyclical.noise_from_steps(burn_in, steps=lengths.steps)
@@ -576,7 +568,7 @@ def _non_cyclical(
     if "a" not in fields:
         fields["lr"] = lr
     if final is not None:
-        fields["final_lr"] = final if options.final_lr is None else options.final_lr
+        fields["final_lr"] = settings.layered(options.final_lr, final)
     if kind == "step":
         fields |= {"milestones": (0.5, 0.75), "factor": 0.1}
     if is_path(kind):  # an own schedule need not have all of them

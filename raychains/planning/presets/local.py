@@ -41,10 +41,10 @@ def local(options: Local, task: Task | None = None) -> Planned:
     require(
         options.nbeta is not None or n > 2, "nbeta", options.nbeta, f"be given for {n} examples: n/ln n is no number"
     )
-    nbeta = options.nbeta if options.nbeta is not None else n / math.log(n)
+    nbeta = options.nbeta if options.nbeta is not None else n / math.log(n)  # which 1 example has not
     labels = 1.0 if options.sampler == "psgld" else task.labels_per_example  # whose steps do not grow with the gradient
-    epsilon = options.epsilon if options.epsilon is not None else EPSILON / labels
-    lr: Any = options.lr if options.lr is not None else epsilon * nbeta / 2
+    epsilon = settings.layered(options.epsilon, EPSILON / labels)
+    lr = settings.layered(options.lr, epsilon * nbeta / 2)
     positive("lr", lr)
     own, burn_in = _chains(options, task, lr=float(lr), temperature=n / nbeta)
     methods.check_used(own, [options.sampler], ["constant"])
@@ -105,17 +105,17 @@ def _check(options: Local) -> None:
 def _chains(options: Local, task: Task, *, lr: float, temperature: float) -> tuple[Run, int]:
     """Return the options of the chains as `methods.resolve` reads them, and the epochs of their burn-in."""
     base = methods.defaults(options.task, task).of(methods.named(options.sampler).kind)
-    epochs = options.epochs if options.epochs is not None else base.epochs
-    batch = options.batch_size if options.batch_size is not None else base.batch_size
+    epochs = settings.layered(options.epochs, base.epochs)
+    batch = settings.layered(options.batch_size, base.batch_size)
     assert epochs is not None
     integer("batch_size", batch, 1, task.num_data)
-    burn_in = options.burn_in if options.burn_in is not None else epochs // 5
+    burn_in = settings.layered(options.burn_in, epochs // 5)
     integer("burn_in", burn_in, 0, epochs - 1, f": of {epochs} epochs one at least is kept")
     per_epoch = math.ceil(task.num_data / batch)
     steps, unkept = epochs * per_epoch, burn_in * per_epoch
     most = math.ceil((steps - unkept) / (options.thinning or 1))
-    draws = options.draws if options.draws is not None else min(DRAWS, most)
-    thinning = options.thinning if options.thinning is not None else max(1, (steps - unkept) // draws)
+    draws = settings.layered(options.draws, min(DRAWS, most))
+    thinning = settings.layered(options.thinning, max(1, (steps - unkept) // draws))
     room = math.ceil((steps - unkept) / thinning)
     require(draws <= room, "draws", draws, f"be at most {room}: the steps behind the burn-in, {thinning} apart")
     given = settings.read("sampler_settings", options.sampler_settings)
@@ -126,12 +126,12 @@ def _chains(options: Local, task: Task, *, lr: float, temperature: float) -> tup
     fields |= {
         "lr": lr,
         "temperature": temperature,
-        "weight_decay": options.weight_decay if options.weight_decay is not None else 0.0,
+        "weight_decay": settings.layered(options.weight_decay, 0.0),
         "epochs": epochs,
         "burn_in": 0,
         "thinning": thinning,
         "pack": "none",
-        "repeats": options.repeats if options.repeats is not None else 1,
+        "repeats": settings.layered(options.repeats, 1),
         "sampler_settings": {**own, **given},
         "schedule_settings": {
             "samples": draws,
