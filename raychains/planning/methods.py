@@ -20,14 +20,14 @@ from raychains.core.errors import UserError, require
 from raychains.core.registry import is_path
 from raychains.core.source import source_of
 from raychains.core.spec import MOST_ROWS, ChainSpec, EarlyStop, Part
-from raychains.core.validation import integer, is_int, positive, positive_int
+from raychains.core.validation import integer, is_int
 from raychains.data.root import root_of
 from raychains.planning import ensemble_start, per_sampler, settings
 from raychains.planning.ensemble_start import EnsembleStart
 from raychains.priors import Gaussian, Prior
 from raychains.samplers import MethodPreset
 from raychains.schedules import NonCyclical, Schedule
-from raychains.schedules.base import LARGEST_LR, steps_in
+from raychains.schedules.base import steps_in
 from raychains.tasks import Task, splits
 from raychains.tasks.base import check_decay
 from raychains.tasks.defaults import Defaults
@@ -161,14 +161,12 @@ def unit_and_split(task: Task) -> tuple[str, str]:
 def repeats_and_lanes(options: Sampling, task: Task, name: str) -> tuple[int, int]:
     """Return how many repeats there are, and how many of them one process stacks."""
     repeats = settings.layered(options.repeats, defaults(name, task).repeats)
-    positive_int("repeats", repeats)
     require(repeats <= MOST_REPEATS, "repeats", repeats, f"be at most {MOST_REPEATS}")
     if not task.supports_lanes:
         allowed = f"be 1 for task {name}: its parameters do not stack"
         require(options.lanes in (None, 1), "lanes", options.lanes, allowed)
         return repeats, 1
     lanes = settings.layered(options.lanes, repeats)
-    positive_int("lanes", lanes)
     require(repeats % lanes == 0, "lanes", lanes, f"divide the number of repeats ({repeats})")
     return repeats, lanes
 
@@ -204,8 +202,6 @@ def resolve(
     lr = settings.layered(options.lr, base.rate(schedule, method.kind), method.settings.get("lr"))
     if lr is None:
         raise UserError(f"lr must be given for sampler {sampler}: task {name} has no step size for it")
-    positive("lr", lr)
-    require(lr <= LARGEST_LR, "lr", lr, f"be at most {LARGEST_LR:g}")
     prior = _prior(options, base, task, name, method)
     part = _sampler(method, options, base, task, lengths, examples, prior)
     if method.draws is not None and options.thinning is None and not task.low_dimensional:
@@ -335,13 +331,11 @@ def _lengths(
         require(options.steps is None, "steps", options.steps, allowed)
         most = task.num_data
         batch_size = settings.layered(options.batch_size, most if method.full_batch else base.batch_size)
-        positive_int("batch_size", batch_size)
         require(batch_size <= most, "batch_size", batch_size, f"lie in [1, {most}], the number of training data")
         batch_size = min(batch_size, examples)
         length = settings.layered(options.epochs, base.epochs)
         unit, per_epoch = "epochs", math.ceil(examples / batch_size)
     assert length is not None
-    positive_int(unit, length)
     given = length
     if halve:
         require(length % 2 == 0, unit, length, f"be even: one arm runs half as many {unit}")

@@ -13,7 +13,7 @@ from raychains.core.config import Local, Run
 from raychains.core.errors import UserError, require
 from raychains.core.options import check_refused
 from raychains.core.spec import Part
-from raychains.core.validation import integer, positive
+from raychains.core.validation import integer
 from raychains.planning import ensemble_start, methods, settings
 from raychains.planning.presets.arms import ArmList, Planned
 from raychains.priors import Centred
@@ -45,7 +45,6 @@ def local(options: Local, task: Task | None = None) -> Planned:
     labels = 1.0 if options.sampler == "psgld" else task.labels_per_example  # whose steps do not grow with the gradient
     epsilon = settings.layered(options.epsilon, EPSILON / labels)
     lr = settings.layered(options.lr, epsilon * nbeta / 2)
-    positive("lr", lr)
     own, burn_in = _chains(options, task, lr=float(lr), temperature=n / nbeta)
     methods.check_used(own, [options.sampler], ["constant"])
     methods.check_chains(options.chains)
