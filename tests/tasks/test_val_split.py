@@ -251,4 +251,4 @@ def test_a_task_of_an_import_path_is_divided_again_by_the_same_seed() -> None:
     assert parts[0].fingerprint != parts[1].fingerprint
     for part in parts:
         task_cache.forget()
-        assert rows(tasks.build(part.spec())._val, 16) == rows(part._sets["val"], 16)
+        assert rows(tasks.build(part.spec())._sets["val"], 16) == rows(part._sets["val"], 16)
