@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
+from raychains.core.errors import UserError
+
 Tree = Any
 """A tensor, or a dict or a tuple of trees."""
 OUTPUT = "logits"
@@ -42,6 +44,18 @@ def named(tree: Tree, place: str = "") -> Iterator[tuple[str, Any]]:
 def size(tree: Tree) -> int:
     """Return the number of examples."""
     return len(leaves(tree)[0])
+
+
+def check_sizes(tree: Tree, field: str) -> None:
+    """Refuse inputs whose arrays hold different numbers of examples.
+
+    Raises:
+        UserError: they do.
+    """
+    sizes = {place: len(leaf) for place, leaf in named(tree, field)}
+    if len(set(sizes.values())) > 1:
+        told = ", ".join(f"{n} in {place}" for place, n in sizes.items())
+        raise UserError(f"{field} must hold as many examples in each of its arrays, got {told}")
 
 
 def at(tree: Tree, index: Any) -> Tree:

@@ -333,9 +333,12 @@ def parted(example: Any) -> Any:
 def _pair(example: Any, where: str, name: str) -> Pair:
     found = parted(example)
     if not isinstance(found, tuple | list) or len(found) != 2:
-        raise UserError(
-            f"{name} must give pairs (input, target), or dicts with {LABELS!r}, got a {type(example).__name__} {where}"
-        )
+        got = f"a {type(example).__name__}"
+        if isinstance(example, Mapping):
+            got += f" of {', '.join(map(repr, example))}"
+        elif isinstance(example, tuple | list):
+            got += f" of {len(example)}; several inputs are a tuple, ((a, b), target)"
+        raise UserError(f"{name} must give pairs (input, target), or dicts with {LABELS!r}, got {got} {where}")
     return _tree(found[0], where, name, "input"), _tensor(found[1], where, name, "target")
 
 

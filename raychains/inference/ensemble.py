@@ -19,7 +19,7 @@ from raychains.core.errors import UserError, format_error, require, shown
 from raychains.core.tree import Tree
 from raychains.core.validation import is_int, is_number, one_of, path_of, true_or_false
 from raychains.data.augment import normalise
-from raychains.data.source import check_plain, device_of
+from raychains.data.source import LABELS, check_plain, device_of
 from raychains.evaluation.regression import LOG_NOISE, OutputNoise
 from raychains.inference import networks
 
@@ -200,6 +200,14 @@ def likelihood_of(given: Any, kind: str, file: str = "the file", trust: bool = F
     return given if isinstance(given, Distributed) else distributed_from_json(given, file, trust)
 
 
+def _check_stated(given: Any, stated: Any, file: str) -> None:
+    """Refuse a likelihood that is given for a file's and has another class or other settings."""
+    from raychains.tasks.likelihoods import Distributed, stated_otherwise
+
+    if isinstance(given, Distributed) and (other := stated_otherwise(given, stated)):
+        raise UserError(f"likelihood must be that of {file}, {other[0]}, got {other[1]}")
+
+
 log = logging.getLogger(__name__)
 
 _ONE_AT_A_TIME = threading.RLock()
@@ -337,7 +345,9 @@ class PosteriorPredictive(nn.Module):
             "class_axis": about.get("class_axis", -1),
         }
         kind = about.get("kind", "classification")
-        stated = about.get("likelihood") if likelihood is None else likelihood
+        stated = about.get("likelihood")
+        _check_stated(likelihood, stated, str(file))
+        stated = stated if likelihood is None else likelihood
         settings["likelihood"] = likelihood_of(stated, kind, str(file), trust)
         return cls(network, stacked, shared=shared, kind=kind, chunk=chunk, **settings).to(where)
 
@@ -418,9 +428,15 @@ class PosteriorPredictive(nn.Module):
 
     def _chunks(self, x: Tree) -> Iterator[tuple[Tensor, Tensor]]:
         """Chunks of (weights [k], outputs [k, n, …]) of all samples for a user's inputs."""
+        if isinstance(x, Mapping) and len(x) > 1:
+            x = {name: part for name, part in x.items() if name != LABELS}
         for place, leaf in tree.named(x, "x"):
             ok = isinstance(leaf, Tensor) and leaf.layout is torch.strided and leaf.ndim > 0
-            require(ok, place, leaf, "be a dense tensor [n, …]")
+            require(
+                ok, place, type(leaf).__name__ if not isinstance(leaf, Tensor) else leaf, "be a dense tensor [n, …]"
+            )
+        if not isinstance(x, Tensor):
+            tree.check_sizes(x, "x")
         network = self._network[0]
         samples, shared = dict(self.samples.named_buffers()), dict(self.shared.named_buffers())
         shared |= dict(self._constants.named_buffers())

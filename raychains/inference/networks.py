@@ -27,7 +27,10 @@ def tensor_of(x: Any) -> Tensor:
     try:
         found = torch.as_tensor(x.detach() if isinstance(x, Tensor) else np.asarray(x))
     except Exception:  # of a user's class, or of NumPy's and torch's many
-        raise UserError(f"x must be an array or a tensor of numbers, [n, …], got {shown(x)}") from None
+        what = f"a {type(x).__name__} of {type(x[0]).__name__}s" if isinstance(x, list) and x else shown(x)
+        raise UserError(
+            f"x must be an array or a tensor of numbers [n, …], or a dict or a tuple of them, got {what}"
+        ) from None
     require(found.ndim > 0, "x", x, "have an axis of examples, [n, …]")
     return found
 
@@ -38,17 +41,19 @@ def tree_of(x: Any) -> Tree:
     Raises:
         UserError: a leaf is no block of numbers.
     """
-    if isinstance(x, Mapping):
+    if isinstance(x, Mapping) and x:
         return {name: tree_of(part) for name, part in x.items() if name != LABELS or len(x) == 1}
     if isinstance(x, tuple) and x and all(isinstance(part, Tensor | np.ndarray | Mapping) for part in x):
         return tuple(map(tree_of, x))
     return tensor_of(x)
 
 
-def refused(x: Tree, error: Exception) -> UserError:
-    """Return the error of inputs that a network does not take."""
+def refused(x: Tree, error: Exception, usual: str = "") -> UserError:
+    """Return the error of inputs that a network does not take; ``usual`` are those of its task."""
+    beside = f" (the task's are {usual})" if usual else ""
     return UserError(
-        f"x must be inputs that the network takes, [n, …], got {tree.described(x)}: {format_error(error, kind=True)}"
+        f"x must be inputs that the network takes, [n, …], got {tree.described(x)}{beside}: "
+        f"{format_error(error, kind=True)}"
     )
 
 

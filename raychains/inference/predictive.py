@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -288,10 +289,19 @@ class Predictive:
             UserError: no blocks of numbers, or of other shapes.
         """
         inputs = tree_of(x)
+        tree.check_sizes(inputs, "x")
         dtype = next(self._model.parameters()).dtype
         try:
             with torch.no_grad():
                 self._model(fed(self._family.prepared(tree.at(inputs, slice(1))), dtype))
         except Exception as error:  # of the network
-            raise refused(inputs, error) from error
+            raise refused(inputs, error, self._usual()) from error
         return inputs
+
+    def _usual(self) -> str:
+        """Return what an input of the task is like, where that is not one tensor."""
+        with contextlib.suppress(Exception):  # of a user's task, or of data that are not on this machine
+            first: Any = next(iter(self._selection.task.splits().values()))
+            one = first.inputs[:1]
+            return "" if isinstance(one, Tensor) else tree.described(one)
+        return ""

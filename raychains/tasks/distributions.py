@@ -88,6 +88,8 @@ class Distributed(Likelihood):
             moments = [tuple(t.shape) for t in (found.mean, found.variance, self.observed(y.double()))]
         except Exception as error:
             reason = format_error(error, kind=isinstance(error, NotImplementedError))
+            if isinstance(error, NotImplementedError):
+                reason += ": its distribution needs mean and variance"
             raise UserError(f"loss {self.name} failed on {wide.shape[1]} outputs: {reason}") from None
         shapes = tuple(found.batch_shape), tuple(found.event_shape)
         if shapes != ((len(y),), (k,)):

@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -73,7 +73,11 @@ def check_loss(loss: Tensor, model: nn.Module) -> None:
 
 
 def check_apart(
-    model: nn.Module, prepare: Callable[[Tree, torch.dtype], Tree], inputs: Tree, field: str = "model_fn"
+    model: nn.Module,
+    prepare: Callable[[Tree, torch.dtype], Tree],
+    inputs: Tree,
+    field: str = "model_fn",
+    alone: Sequence[Tree] = (),
 ) -> bool:
     """Refuse a network whose outputs for an example change with the other examples of the batch, in evaluation mode.
 
@@ -84,6 +88,7 @@ def check_apart(
         model: left in evaluation mode and in another precision.
         prepare: what the network is given, of inputs and its parameters' dtype.
         inputs: [n, …], as they are stored.
+        alone: each of these examples as a batch of its own, where a collate_fn pads batches.
 
     Returns:
         False if outputs in evaluation mode are random; then nothing is compared.
@@ -93,12 +98,11 @@ def check_apart(
     """
     n, own = tree.size(inputs), next(model.parameters()).dtype
 
-    def run(at: Any, seed: int = 0) -> Tensor:
+    def run(at: Any, seed: int = 0, batch: Tree = inputs) -> Tensor:
         with torch.no_grad(), seeded(seed), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found: Tensor = model(
-                prepare(tree.mapped(torch.clone, tree.at(inputs, at)), next(model.parameters()).dtype)
-            )
+            given = tree.mapped(torch.clone, tree.at(batch, at))
+            found: Tensor = model(prepare(given, next(model.parameters()).dtype))
         return found
 
     model.eval()
@@ -123,6 +127,13 @@ def check_apart(
                 f"evaluation mode: got others for {n} examples {how}. A mean or an attention over axis 0, a recurrent "
                 "layer without batch_first=True and BatchNorm without running statistics do that"
             )
+    singly = [run(slice(1), batch=one) for one in alone]
+    comparable = bool(singly) and all(one.shape[1:] == together.shape[1:] for one in singly)  # else outputs are padded
+    if comparable and not equal(together, torch.cat(singly), precision.tolerance):
+        raise UserError(
+            f"{field} must build a network whose outputs for an example do not depend on its padding, got others for an "
+            f"example alone and in a batch of {n}: mask what collate_fn pads"
+        )
     return True
 
 

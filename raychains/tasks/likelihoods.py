@@ -324,6 +324,10 @@ def likelihood(loss: Any, noise: float | str | None) -> Likelihood:
         return Heteroscedastic()
     require(noise is None, "noise", noise, "be left out: only loss 'gaussian' has it")
     if isinstance(loss, Likelihood):
+        named = getattr(loss, "name", None)
+        require(
+            isinstance(named, str) and bool(named), "loss", type(loss).__name__, "have a `name`, part of the identity"
+        )
         return loss
     if isinstance(loss, type) and issubclass(loss, Likelihood):
         raise UserError(f"loss must be a likelihood, {loss.__name__}(…), got its class")
@@ -371,6 +375,19 @@ def distributed_to_json(likelihood: Distributed) -> dict[str, Any]:
     return {"path": path, "settings": settings}
 
 
+def stated_otherwise(likelihood: Distributed, data: Any) -> tuple[str, str] | None:
+    """Return what a file states of its likelihood and what another one is, by class and settings; None where they agree."""
+    if not isinstance(data, Mapping):
+        return None
+    kind = type(likelihood)
+    own = {name: known.__name__ for name, known in IN_FILES.items()}
+    stated = str(data["path"]).rpartition(":")[2] if "path" in data else own.get(str(data.get("name")), "")
+    settings = data.get("settings", {n: v for n, v in data.items() if n not in ("name", "path")})
+    if (stated, settings) == (kind.__qualname__, json.loads(json.dumps(likelihood.settings(), default=str))):
+        return None
+    return f"{stated} with settings {settings}", f"{kind.__qualname__} with {likelihood.settings()}"
+
+
 def distributed_from_json(data: Any, file: str = "the file", trust: bool = False) -> Distributed:
     """Return the likelihood that `distributed_to_json` wrote.
 
@@ -411,8 +428,12 @@ def _imported(path: str, settings: Any, file: str, trust: bool) -> Distributed:
 
 
 def _check_finite(targets: Tensor, name: str) -> None:
-    if not bool(torch.isfinite(targets).all()):
-        raise UserError(f"{name} must have finite targets, got one that is not")
+    wrong = (~torch.isfinite(targets.reshape(len(targets), -1)).all(1)).nonzero()[:, 0].tolist()
+    if wrong:
+        raise UserError(
+            f"{name} must have finite targets, got one that is not at index {wrong[0]}: Normal(missing=True) counts NaN "
+            "as a target that is missing"
+        )
 
 
 def _regression(likelihood: Likelihood, model: nn.Module, data: UserDataset) -> Regression:

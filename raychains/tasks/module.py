@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from raychains import priors
 from raychains.core import tree
-from raychains.core.errors import UserError, format_error, require
+from raychains.core.errors import UserError, format_error, require, shown
 from raychains.core.rng import seeded
 from raychains.core.sample import tensors_sha256
 from raychains.core.tree import Tree
@@ -89,8 +89,8 @@ class FromModule(PredictiveTask):
         defaults: values of options that are left out of a run, as in ``{"epochs": 40, "lr": 0.05}``.
         prior: of the model's parameters where a run states neither ``prior`` nor ``weight_decay``: ``"gaussian:STD"``,
             ``"fan-in:GAIN"``, ``"laplace:SCALE"``, ``"student-t:DF,SCALE"``, a prior of `raychains.priors`, or a dict from
-            patterns of parameters' names to these, as in ``{"*.weight": "fan-in", "*.bias": "gaussian:1"}``; default weight
-            decay 1e-4.
+            patterns of parameters' names to these, as in ``{"*.weight": "fan-in", "*.bias": "gaussian:1"}``; default a
+            weight decay, of pSGLD 1/N, which is N(0, 1), and of other samplers 1e-4.
         collate_fn: makes a batch of a list of examples where these have several shapes, as in `torch.utils.data.DataLoader`:
             it returns inputs and targets, or a dict with ``labels``, of tensors [n, …]. Training examples are in memory
             or streamed as without it, and a batch is made when it is needed.
@@ -330,16 +330,31 @@ class FromModule(PredictiveTask):
         some = varied(train.targets if train.read else torch.zeros(len(train)), VARIED)
         inputs, targets = train.some(some)
         self.labels_per_example = self.likelihood.labels_per_example(train.targets if train.read else targets)
-        check_apart(other, self.network_inputs, tree.at(inputs, slice(TRIED)))
+        alone = [train.some([i])[0] for i in some[:TRIED]] if self.padded else []
+        check_apart(other, self.network_inputs, train.some(some[:TRIED])[0], alone=alone)
         outputs = self._run(model, tree.mapped(torch.clone, inputs))
         with seeded(0):
             n = max(TRIED, LARGEST // max(1, outputs[0].numel()))
             outputs, targets = outputs[:n], targets[:n]
+            self._check_finite(model, outputs, targets, some)
             check_loss(self.likelihood.loss(model, outputs.clone(), targets.clone()), model)
             k = check_mean(self.likelihood, model, outputs, targets)
         model.train()
         how = f"the loss averages over the {k:,} entries of an example: temperature T is {k:,}·T for the sum over them"
         return [how] if k > 1 else []
+
+    def _check_finite(self, model: nn.Module, outputs: Tensor, targets: Tensor, numbers: Sequence[int]) -> None:
+        """Refuse examples, by their numbers in the training set, with a loss that is no number at the model of seed 0."""
+        if bool(self.likelihood.loss(model, outputs.clone(), targets.clone()).isfinite()):
+            return
+        for k in range(len(outputs)):
+            one = slice(k, k + 1)
+            loss = float(self.likelihood.loss(model, outputs[one].clone(), targets[one].clone()))
+            if not math.isfinite(loss):
+                raise UserError(
+                    f"train_set must hold examples with a finite loss, got {loss} at index {numbers[k]} for the model of "
+                    f"seed 0, whose target is {shown(targets[k].tolist())}"
+                )
 
     def _try_not_finite(self, model: nn.Module, data: UserDataset, name: str) -> None:
         """Refuse an example with NaN or infinity whose loss is no number: models and losses may have a use for missing values."""
@@ -370,8 +385,12 @@ class FromModule(PredictiveTask):
                 shape = list(outputs.shape) if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
                 raise UserError(
                     f"model_fn: the model must give a tensor [n, …] for inputs [n, …], got {shape} for {len(targets)}"
+                    f"{'' if self.output is None else f' as its {self.output!r}, which `output` names'}"
                 )
-            self.likelihood.check(outputs, targets)
+            try:
+                self.likelihood.check(outputs, targets)
+            except UserError as error:
+                raise UserError(f"{name}: {error}") from None
             if data.read:
                 self.likelihood.check_all(outputs, data.targets, name)
             self._try_not_finite(model, data, name)

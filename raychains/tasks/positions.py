@@ -62,7 +62,9 @@ class PerPosition(Likelihood):
     def check_all(self, outputs: Tensor, targets: Tensor, name: str) -> None:
         labels = targets.long()[self._labelled(targets)]
         require(len(labels) > 0, name, f"{self.ignore_index} at all positions", "have a label somewhere")
-        check_labels(labels, self.width(outputs), name, f" or {self.ignore_index}")
+        check_labels(
+            labels, self.width(outputs), name, f" or {self.ignore_index} (PerPosition(ignore_index=…) has another)"
+        )
 
     def loss(self, model: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
         logits = outputs.to(torch.promote_types(outputs.dtype, torch.float32))

@@ -246,6 +246,8 @@ def _refuse_other_pairs(parts: Sequence[Any], name: str) -> None:
         elif isinstance(part, Mapping | tuple) and what == "inputs":
             kinds = sorted({type(leaf).__name__ for leaf in tree.leaves(part)} - {"Tensor", "ndarray"})
             instead = f"its leaves must be arrays [n, …], got {', '.join(kinds) or 'one without an axis of examples'}"
+        elif isinstance(part, tuple) and what == "targets":
+            instead = "a target is one tensor: join several by torch.stack([a, b], 1)"
         elif isinstance(part, tuple | list) and isinstance(next(iter(part), 0), Tensor | np.ndarray):
             instead = (
                 "stack a list of examples, or give a list of pairs (input, target) and a collate_fn that pads them"
@@ -267,6 +269,7 @@ def _dataset(given: Any, name: str, collate: Collate | None) -> Any:
         raise UserError(
             f"{name} must be a pair of tensors (inputs, targets), a dict of tensors with {LABELS!r}, or a map-style dataset "
             f"with a length, got a {type(given).__name__}"
+            f"{' of ' + ', '.join(map(repr, given)) if isinstance(given, Mapping) else ''}"
         )
     if not length(given, name):
         raise UserError(f"{name} must hold at least one example, got none")

@@ -476,3 +476,41 @@ def test_a_file_states_a_likelihood_and_nothing_else() -> None:
         likelihoods.StudentT(0)
     with refused("missing must be true or false", "1"):
         likelihoods.Bernoulli(1)  # type: ignore[arg-type]
+
+
+class Open(Located):
+    """A distribution whose log p is infinite at a target that its support holds."""
+
+    name = "open"
+
+    def distribution(self, outputs: Tensor) -> distributions.Distribution:
+        return self.independent(distributions.Beta(outputs.exp() + 1, outputs.exp() + 1, validate_args=False))
+
+
+def test_an_example_without_a_finite_loss_is_named() -> None:
+    y = np.clip(np.abs(SIGNAL), 0.01, 0.99)
+    y[17] = 1.0
+    with refused("train_set must hold examples with a finite loss", "inf at index 17", "whose target is 1.0"):
+        task(Open(), y, 1)
+
+
+def test_a_likelihood_has_a_name_and_is_that_of_its_file(tmp_path: Path) -> None:
+    class Nameless(Distributed):
+        def distribution(self, outputs: Tensor) -> distributions.Distribution:
+            return self.independent(distributions.Normal(outputs, 1.0, validate_args=False))
+
+    with refused("loss must have a `name`", "Nameless"):
+        task(Nameless(), SIGNAL, 1)
+    with refused("likelihood must be that of", "StudentT with settings {'df': 4.0}", "got Located with"):
+        rc.PosteriorPredictive.load(exported(tmp_path), nn.Linear(3, 2), likelihood=Located())
+    assert len(rc.PosteriorPredictive.load(exported(tmp_path), nn.Linear(3, 2), likelihood=likelihoods.StudentT(4)))
+
+
+def exported(folder: Path) -> str:
+    to = folder / "t.safetensors"
+    if not to.exists():
+        run = rc.run(
+            task=task("student-t", SIGNAL, 2), epochs=10, chains=1, backend="process", progress=False, store=str(folder)
+        )
+        run.export(str(to))
+    return str(to)

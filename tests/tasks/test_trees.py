@@ -229,6 +229,29 @@ def test_results_predictions_exports_and_answers_of_sequences_are_the_same_numbe
 
 
 @pytest.mark.parametrize(
+    ("x", "words"),
+    [
+        ({"ids": torch.ones(4, 3).long(), "mask": torch.ones(1, 3).bool()}, "as many examples in each of its arrays, got 4 in x['ids'], 1 in x['mask']"),
+        ({"ids": torch.ones(4, 3).long()}, "(the task's are ['ids'] int64 [1, "),
+        ([torch.ones(3), torch.ones(2)], "or a dict or a tuple of them, got a list of Tensors"),
+    ],
+)  # fmt: skip
+def test_inputs_of_another_tree_are_refused(x: Any, words: str, predicting: rc.Result) -> None:
+    with pytest.raises(rc.UserError) as caught:
+        predicting.predict(x)
+    assert words in str(caught.value)
+    if isinstance(x, dict):
+        with pytest.raises(rc.UserError, match="x must"):
+            predicting.posterior()(x)
+
+
+@pytest.fixture(scope="module")
+def predicting(tmp_path_factory: pytest.TempPathFactory) -> rc.Result:
+    store = str(tmp_path_factory.mktemp("words"))
+    return rc.run(task=padded(), epochs=10, chains=1, backend="process", progress=False, store=store)
+
+
+@pytest.mark.parametrize(
     ("body", "words"),
     [
         ({"inputs": [[1, 2]]}, "inputs must be an object with 'ids' and 'mask'"),
@@ -268,6 +291,13 @@ def test_batchnorm_is_estimated_from_inputs_of_several_tensors(inputs: Any) -> N
     torch.testing.assert_close(model.norm.running_mean, X.mean(0))
 
 
+class Reading(Attention):
+    """It reads the padding."""
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Any:
+        return self.out(self.words(ids).mean(1))
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -276,6 +306,13 @@ def test_batchnorm_is_estimated_from_inputs_of_several_tensors(inputs: Any) -> N
         ({"model_fn": Keyed}, ("a dict, has no 'logits'", "output=")),
         ({"model_fn": Second, "output": 7}, ("a tuple, has no 7", "output=")),
         ({"output": 1.5}, ("output must be a name or a position", "1.5")),
+        ({"train_set": (X, (LABELS, LABELS))}, ("a tuple as targets", "torch.stack([a, b], 1)")),
+        ({"train_set": [(X[0], X[1], 0)] * 9}, ("a tuple of 3", "((a, b), target)")),
+        ({"train_set": [{"a": X[0], "label": 0}] * 9}, ("dicts with 'labels'", "a dict of 'a', 'label'")),
+        (
+            {"train_set": sentences(), "collate_fn": batch_of, "model_fn": lambda: Reading()},
+            ("outputs for an example do not depend on its padding", "mask what collate_fn pads"),
+        ),
         ({"collate_fn": stack}, ("collate_fn must be left out", "train_set holds its examples as tensors")),
         ({"train_set": sentences(), "collate_fn": 3}, ("collate_fn must be a function", "3")),
         ({"train_set": sentences()}, ("train_set must give inputs of one shape", "collate_fn")),

@@ -84,7 +84,7 @@ def test_chains_never_see_what_is_held_out() -> None:
         poisoned = X[TRAIN].clone()
         places = [i for i, row in enumerate(poisoned.tolist()) if tuple(row) in held]
         assert len(places) == 12
-        poisoned[places] = 1e30
+        poisoned[places] = 1e10
         targets = Y[TRAIN] if make is regress else LABELS[TRAIN]
         assert samples_of(make(train_set=(poisoned, targets), val_split=12)) == samples_of(task)
         assert samples_of(make()) != samples_of(task)
