@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raychains import samplers, schedules, tasks
+from raychains import tasks
 from raychains.chain.precision import DTYPES, built
 from raychains.chain.sample_index import expected_samples
 from raychains.core import tree
 from raychains.core.errors import UserError, require, unknown_name
-from raychains.core.registry import is_local, is_path
 from raychains.core.rng import seeded
 from raychains.core.sample import check_tensors
 from raychains.core.spec import ChainSpec
 from raychains.core.tree import Tree
+from raychains.core.user_code import import_classes
 from raychains.core.validation import integer, is_int, is_number
 from raychains.evaluation.base import fed, normalised
 from raychains.evaluation.regression import outputs
@@ -171,9 +171,7 @@ def import_parts(comparison: Comparison, *, task: bool = True) -> None:
         UserError: a module that cannot be imported.
     """
     for spec in comparison.chains().values():
-        for kinds, part in ((samplers.KINDS, spec.sampler), (schedules.KINDS, spec.schedule)):
-            if is_path(part.kind) and not is_local(part.kind):
-                kinds.find(part.kind)
+        import_classes(spec, local=False)
     if task and not tasks.is_known(comparison.task_spec):
         tasks.kind_of(comparison.task_spec.kind)
 

@@ -13,8 +13,9 @@ from raychains import __version__
 from raychains.chain.proof import Trial
 from raychains.core.errors import RaychainsError, UserError
 from raychains.core.spec import ChainSpec
+from raychains.core.user_code import UserCode
 from raychains.orchestration.chain_worker import ChainWorker, PackWorker
-from raychains.orchestration.messages import AttemptStatus, ChainAssignment, ChainWorkerConfig, TaskPayload
+from raychains.orchestration.messages import AttemptStatus, ChainAssignment, ChainWorkerConfig
 from raychains.orchestration.resource_config import ResourceConfig, Slots
 from raychains.orchestration.workers import CLOCK, ActorOptions, CallFailed, Clock, Names, Workers
 from raychains.planning.coordinator import AttemptEvent, Ended, Event, Sampled, SlotLost, SlotReady, Start
@@ -92,7 +93,7 @@ class ChainWorkers:
         root: Storage,
         slots: Slots,
         resources: ResourceConfig,
-        payload: TaskPayload | None,
+        payload: UserCode | None,
         names: Names | None = None,
         clock: Clock = CLOCK,
         trial: Trial | None = None,

@@ -12,8 +12,9 @@ from typing import Any, Generic, TypeVar
 
 from raychains import tasks
 from raychains.core.errors import RaychainsError
+from raychains.core.user_code import UserCode
 from raychains.orchestration.evaluation_worker import EvaluationWorker
-from raychains.orchestration.messages import EvaluationConfig, EvaluatorConfig, TaskPayload
+from raychains.orchestration.messages import EvaluationConfig, EvaluatorConfig
 from raychains.orchestration.resource_config import ResourceConfig, Slots
 from raychains.orchestration.task_payload import pack
 from raychains.orchestration.workers import LEAVE_EVERY, ActorOptions, CallFailed, Names, Workers
@@ -93,7 +94,7 @@ class Evaluators:
         comparison: Comparison,
         root: Storage,
         resources: ResourceConfig,
-        payload: TaskPayload | None = None,
+        payload: UserCode | None = None,
         *,
         workers: Workers | None = None,
         slots: Slots | None = None,
@@ -174,7 +175,7 @@ class Evaluators:
 
 
 def _work(
-    comparison: Comparison, resources: ResourceConfig, payload: TaskPayload | None, workers: Workers
+    comparison: Comparison, resources: ResourceConfig, payload: UserCode | None, workers: Workers
 ) -> EvaluationConfig:
     main = comparison.task_spec
     if payload is None and not workers.in_process:

@@ -12,8 +12,9 @@ import ray
 import torch
 
 from raychains.chain.process_group import Ranks
+from raychains.core.user_code import UserCode
 from raychains.orchestration.chain_worker import ChainWorker, meeting
-from raychains.orchestration.messages import ChainAssignment, ChainWorkerConfig, TaskPayload
+from raychains.orchestration.messages import ChainAssignment, ChainWorkerConfig
 from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.workers import ActorOptions, CallFailed, Names
 
@@ -28,7 +29,7 @@ class TrialRanks:
         payload: what they need to build the task.
     """
 
-    def __init__(self, size: int, cpus: float, config: ChainWorkerConfig, payload: TaskPayload) -> None:
+    def __init__(self, size: int, cpus: float, config: ChainWorkerConfig, payload: UserCode) -> None:
         self.size, self._workers = size, RayWorkers()
         names, reservation = Names(config.name), ray.util.get_current_placement_group()
         self._actors: list[Any] = []

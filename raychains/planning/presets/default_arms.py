@@ -10,8 +10,8 @@ from torch import Tensor
 from raychains import samplers, schedules
 from raychains.core.config import Compare, Run, Sampling
 from raychains.core.errors import UserError
-from raychains.core.registry import path_of
 from raychains.core.spec import ChainSpec
+from raychains.core.user_code import path_of
 from raychains.planning import Arm, Comparison, methods
 from raychains.planning.presets import arms
 from raychains.planning.presets.arms import Planned
