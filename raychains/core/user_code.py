@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 from raychains.core.errors import UserError, format_error
-from raychains.core.spec import ChainSpec
 
 _LOCAL: dict[str, type[Any]] = {}
 """Classes that no other process can import, by their import path: of a script, a notebook or a function."""
@@ -106,20 +105,6 @@ def _current_folder_first() -> Iterator[None]:
             sys.path.append(folder)  # what a function imports when it is called
 
 
-def import_classes(spec: ChainSpec, *, local: bool = True) -> None:
-    """Import the user's sampler and schedule that a chain's spec names, which runs their code.
-
-    Args:
-        local: also those that other processes cannot import, which must be known here.
-
-    Raises:
-        UserError: one that cannot be imported.
-    """
-    for field, part in (("sampler", spec.sampler), ("schedule", spec.schedule)):
-        if is_path(part.kind) and (local or not is_local(part.kind)):
-            load(field, part.kind)
-
-
 def imported(path: str) -> Any:
     """Return the object at ``module:name`` if this process has imported the module already, else None."""
     if path in _LOCAL:
@@ -135,12 +120,8 @@ def own_kind(part: type[Any]) -> None:
     """Give a user's class its import path as ``kind``, whatever it states: the same wherever it is imported."""
     if not is_ours(part.__module__):
         part.kind = f"{part.__module__}:{part.__qualname__}"
-        give([part])
-
-
-def give(parts: Iterable[type[Any]]) -> None:
-    """Make classes known by their kind that cannot be imported by it."""
-    _LOCAL.update({part.kind: part for part in parts if is_local(part.kind)})
+        if is_local(part.kind):
+            _LOCAL[part.kind] = part
 
 
 # Identify
@@ -271,7 +252,7 @@ def unpack(code: UserCode, loads: Callable[[bytes], Any]) -> None:
     """
     import_from(code.folders)
     try:
-        give(loads(one) for one in code.classes)
+        _LOCAL.update({part.kind: part for part in map(loads, code.classes)})
     except Exception as error:
         raise UserError(f"a sampler or schedule cannot be unpickled here: {format_error(error, kind=True)}") from None
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raychains import tasks
+from raychains import samplers, schedules, tasks
 from raychains.chain.precision import DTYPES, built
 from raychains.chain.sample_index import expected_samples
 from raychains.core import tree
@@ -19,7 +19,7 @@ from raychains.core.rng import seeded
 from raychains.core.sample import check_tensors
 from raychains.core.spec import ChainSpec
 from raychains.core.tree import Tree
-from raychains.core.user_code import import_classes
+from raychains.core.user_code import is_local, is_path
 from raychains.core.validation import integer, is_int, is_number
 from raychains.evaluation.base import fed, normalised
 from raychains.evaluation.regression import outputs
@@ -171,7 +171,9 @@ def import_parts(comparison: Comparison, *, task: bool = True) -> None:
         UserError: a module that cannot be imported.
     """
     for spec in comparison.chains().values():
-        import_classes(spec, local=False)
+        for kinds, part in ((samplers.KINDS, spec.sampler), (schedules.KINDS, spec.schedule)):
+            if is_path(part.kind) and not is_local(part.kind):
+                kinds.find(part.kind)
     if task and not tasks.is_known(comparison.task_spec):
         tasks.kind_of(comparison.task_spec.kind)
 

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from raychains import samplers, schedules
 from raychains import tasks as known_tasks
 from raychains.chain.chain import Chain
 from raychains.chain.divergence import diagnose
@@ -35,7 +36,6 @@ from raychains.core.errors import StorageAway
 from raychains.core.rng import GLOBALS
 from raychains.core.sample import Progress, Sample
 from raychains.core.spec import ChainSpec
-from raychains.core.user_code import import_classes
 from raychains.orchestration.checkpoint_policy import CheckpointPolicy, cycle_start, state_to_resume
 from raychains.orchestration.error_classification import outcome_of, reason_of
 from raychains.orchestration.messages import AttemptStatus, ChainAssignment
@@ -47,19 +47,7 @@ from raychains.tasks import Task
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-__all__ = [
-    "Attempt",
-    "AttemptConfig",
-    "Ended",
-    "Packs",
-    "Ranks",
-    "Storage",
-    "device",
-    "import_classes",
-    "repeat",
-    "run_rank",
-    "unpack",
-]
+__all__ = ["Attempt", "AttemptConfig", "Ended", "Packs", "Ranks", "Storage", "device", "repeat", "run_rank", "unpack"]
 
 UNDELIVERED = 2
 """Durable samples that wait for delivery before stepping pauses."""
@@ -500,6 +488,12 @@ def run_rank(
         raise
     finally:
         group.close()
+
+
+def import_classes(spec: ChainSpec) -> None:
+    """Import the sampler and the schedule of a chain, which the driver's user named."""
+    samplers.KINDS.find(spec.sampler.kind)
+    schedules.KINDS.find(spec.schedule.kind)
 
 
 def device() -> torch.device:
