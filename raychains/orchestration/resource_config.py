@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.orchestration.workers import Cluster
 from raychains.planning.capacity import ACCELERATOR, Fit, Node, describe, fit
-from raychains.planning.failure import MAX_FAILURES, Policy
-from raychains.planning.stall import TIMEOUT as STALL_TIMEOUT
+from raychains.planning.failure import MAX_FAILURES, FailurePolicy, Policy
+from raychains.planning.failure import TIMEOUT as STALL_TIMEOUT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +59,11 @@ class ResourceConfig:
             require(bool(self.accelerator_type.strip()), "accelerator_type", self.accelerator_type, "be a type of GPU")
             used = self.gpus_per_chain != 0 or self.gpus_per_evaluator != 0
             require(used, "accelerator_type", self.accelerator_type, "be left out where nothing holds a GPU")
+
+    @property
+    def failure_policy(self) -> FailurePolicy:
+        """What becomes of chains whose workers die or leave, and of those that diverge."""
+        return FailurePolicy(self.max_failures, self.on_divergence, self.max_preemptions)
 
     def slots(self, cluster: Cluster, *, run_chains: bool = True) -> Slots:
         """Return the cluster's slots now, beside the GPUs that evaluators hold.

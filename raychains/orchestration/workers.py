@@ -32,8 +32,6 @@ class Clock(Protocol):
 
 
 CLOCK: Clock = time
-LEAVE_EVERY = 1.0
-"""Seconds between looks at nodes that will be gone soon, which have 30 as a rule."""
 
 
 @dataclass(frozen=True)

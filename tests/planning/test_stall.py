@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raychains.planning.stall import ChainPace, Pace, Stall
+from raychains.planning.failure import ChainPace, Pace, Stall
 
 
 def stepping(seconds: float, steps: int = 10, *, loading: float = 5.0, failures: int = 0) -> ChainPace:
