@@ -119,7 +119,7 @@ class ChainWorkers:
         self._policy, self._stillborn = resources.failure_policy, 0
         self._stall_timeout = resources.stall_timeout
         self._left: set[int] = set()
-        """Slots on nodes that will be gone soon."""
+        """Slots on draining nodes."""
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -184,7 +184,7 @@ class ChainWorkers:
         return self.workers.start(kind, self._names.run, options, replace(self.config, name=name))
 
     def leaving(self) -> list[int]:
-        """Return the slots of workers that have an actor on a node which will be gone soon."""
+        """Return the slots of workers that have an actor on a draining node."""
         actors = {actor for worker in self._workers.values() for actor in worker.actors}
         gone = set(self.workers.leaving(actors)) if actors else set()
         self._left = {slot for slot, worker in self._workers.items() if gone.intersection(worker.actors)}

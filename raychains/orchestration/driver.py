@@ -11,7 +11,7 @@ from raychains.orchestration.resource_wait import ResourceWait
 from raychains.orchestration.sampling import Sampling
 from raychains.orchestration.workers import CLOCK, Clock
 from raychains.planning import events
-from raychains.planning.failure import LONGEST_LOOK, Announced
+from raychains.planning.failure import LONGEST_LOOK, announced
 
 WAIT = 0.2
 """Seconds between looks at Ctrl-C when nothing else happens."""
@@ -46,7 +46,7 @@ class Driver:
         self._evaluate, self._clock = evaluate, clock
         self._stopped = False
         self._tick_due, self._ticked = 0.0, clock.monotonic()
-        self._evaluation_stalls = Announced()
+        self._evaluation_stalls = False
         self._waiting: str | None = None
         """The reason why the run waits that the callback heard last."""
 
@@ -139,7 +139,8 @@ class Driver:
         before = self._clock.thread_time()  # CPU time: a machine that is busy with other things makes ticks no rarer
         seconds, self._ticked = min(now - self._ticked, LONGEST_LOOK), now
         running = self.sampling.tick(seconds) if self.sampling is not None else []
-        self._evaluation_stalls.tell(self.evaluation.watch(seconds), self._callback)
+        stall = self.evaluation.watch(seconds)
+        self._evaluation_stalls = announced(self._evaluation_stalls, stall, self._callback)
         self._announce_waiting()
         coordinator = self.sampling.coordinator if self.sampling is not None else None
         slots = len(self.sampling.workers) if self.sampling is not None else 0

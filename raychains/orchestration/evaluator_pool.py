@@ -53,7 +53,7 @@ class Evaluator:
     asked: Any = None
     """The reference of an outstanding question whether its process is alive."""
     leaves: bool = False
-    """Its node will be gone soon: it is given no more jobs."""
+    """Its node is draining: it is given no more jobs."""
 
 
 class Evaluators:
@@ -138,7 +138,7 @@ class Evaluators:
         return [evaluator for evaluator in self.running if not evaluator.leaves]
 
     def leaving(self) -> list[Evaluator]:
-        """Note which ones' nodes will be gone soon; return those that stayed until now."""
+        """Note which ones' nodes are draining; return those that stayed until now."""
         actors = {evaluator.actor: evaluator for evaluator in self.staying}
         found = [actors[actor] for actor in self.workers.leaving(actors)] if actors else []
         for evaluator in found:
@@ -237,7 +237,7 @@ class JobQueue(ABC, Generic[J]):
         self._jobs.appendleft(job)
 
     def save(self) -> None:
-        """Copy what jobs made on nodes that will be gone soon."""
+        """Copy what jobs made on draining nodes."""
 
     def references(self) -> list[Any]:
         """Return the references to wait for."""
@@ -256,7 +256,7 @@ class JobQueue(ABC, Generic[J]):
         while self._jobs and (evaluator := next((e for row in self._room for e in row.values()), None)) is not None:
             job = self._jobs.popleft()
             if not self.stale(job):
-                evaluator.pace.silent = evaluator.pace.silent if evaluator.jobs else 0.0
+                evaluator.pace.steps.silent = evaluator.pace.steps.silent if evaluator.jobs else 0.0
                 ref = self.call(evaluator.actor, job)
                 evaluator.jobs[ref], self._asked[ref] = job, evaluator
                 self._seat(evaluator)
@@ -298,8 +298,8 @@ class JobQueue(ABC, Generic[J]):
             if stall is None:
                 continue
             if self.workers.unplaced([evaluator.actor]):
-                evaluator.pace.silent = evaluator.pace.answers.silent = (
-                    0.0  # it waits for a node, which is announced by itself
+                evaluator.pace.steps.silent = evaluator.pace.answers.silent = (
+                    0.0  # for a node, which is announced by itself
                 )
             elif stall.given_up:
                 self.workers.kill(evaluator.actor)
@@ -310,7 +310,7 @@ class JobQueue(ABC, Generic[J]):
         return max(stalls, key=lambda stall: stall.seconds, default=None)
 
     def _leave_nodes(self, seconds: float) -> None:
-        """Give no more jobs to evaluators whose nodes will be gone soon, and end those that have done theirs."""
+        """Give no more jobs to evaluators on draining nodes, and end those that have done theirs."""
         self._since_nodes += seconds
         if self._since_nodes < LEAVE_EVERY:
             return

@@ -86,7 +86,7 @@ class ReportedChain:
         self._chain = ChainStore(self._store.waiting(lambda reason: True), self.spec.digest)
 
     def leave(self) -> None:
-        """Have the chain write a checkpoint and end, since a node that it is on will be gone soon."""
+        """Have the chain write a checkpoint and end, since a node that it is on is draining."""
         if not self.leaving:
             self.leaving = True
             if (attempt := self.attempt) is not None:

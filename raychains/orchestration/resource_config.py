@@ -41,7 +41,7 @@ class ResourceConfig:
     max_failures: int = MAX_FAILURES
     """Losses in a row without progress that a chain survives; also the most restarts of one that diverges."""
     max_preemptions: int | None = None
-    """Times that a chain leaves a node which will be gone soon; None is any number."""
+    """Times that a chain leaves a draining node; None is any number."""
     on_divergence: Policy = "stop"
     data_root: str | None = None
     evaluate: bool = True

@@ -168,7 +168,7 @@ class Sampling:
         return running
 
     def _leave_nodes(self) -> None:
-        """Take chains off nodes that will be gone soon."""
+        """Have chains on draining nodes write a checkpoint and go on elsewhere: the coordinator answers with `Stop`."""
         now = self._clock.monotonic()
         if now - self._asked_for_nodes < LEAVE_EVERY:
             return

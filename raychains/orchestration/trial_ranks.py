@@ -42,7 +42,7 @@ class TrialRanks:
             self._workers.result(ready)
 
     def leaving(self) -> bool:
-        """Return whether the node of one of them will be gone soon."""
+        """Return whether the node of one of them is draining."""
         return bool(self._workers.leaving(self._actors))
 
     def follow(self, assignment: ChainAssignment) -> Callable[[torch.device], Ranks]:

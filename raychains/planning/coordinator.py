@@ -45,7 +45,7 @@ class SlotLost:
 
 @dataclass(frozen=True)
 class NodeLeaves:
-    """The node of a worker will be gone soon: a cloud takes a spot machine back, or an autoscaler one that is not needed."""
+    """The node of a worker is draining: a cloud takes a spot machine back, or an autoscaler one that is not needed."""
 
     slot: int
 
@@ -252,7 +252,7 @@ class ChainState:
     failures: int = 0
     """Losses since the last progress."""
     preemptions: int = 0
-    """Times that it left a node which was about to go; no failures."""
+    """Times that it left a draining node; no failures."""
     restart: int = 0
     """The noise streams of the last attempt that began."""
     due: int = 0
@@ -286,7 +286,7 @@ class Coordinator:
     hosts: dict[int, str] = field(init=False, default_factory=dict)
     """Kinds of slots that have one."""
     leaving: set[int] = field(init=False, default_factory=set)
-    """Slots whose nodes will be gone soon."""
+    """Slots whose nodes are draining."""
     stopping: bool = field(init=False, default=False)
     storage_refused: str | None = field(init=False, default=None)
     """Why the storage took no more, when that ended the run."""
@@ -326,18 +326,8 @@ class Coordinator:
                 return self._leave(slot)
             case Claimed(slot, digest, attempt):
                 return self._claimed(slot, digest, attempt)
-            case Began(digest, attempt, drawn, step, restart) if self._current(digest, attempt):
-                chain = self.chains[digest]
-                if restart != chain.restart:  # another path from its ``drawn``-th sample on
-                    return self._another_path(digest, drawn, step, restart)
-                if step > chain.step:  # hours may lie between samples: a checkpoint further on is progress too
-                    chain.step, chain.failures = step, 0
-                if digest in self.inexact and drawn < chain.accepted:
-                    return self._another_path(digest, drawn, step, restart)
-                # After a loss the pool may hold samples after the checkpoint; they are drawn again and stay as they are.
-                missing: list[Action] = [Recover(digest, drawn)] if chain.accepted < drawn else []
-                chain.accepted = max(chain.accepted, drawn)
-                return missing
+            case Began(digest, attempt) if self._current(digest, attempt):
+                return self._began(event)
             case Sampled(digest, attempt, position) if self._current(digest, attempt):
                 chain = self.chains[digest]
                 if position < chain.accepted:
@@ -356,6 +346,20 @@ class Coordinator:
                 return self._stop_all()
             case _:
                 return []
+
+    def _began(self, event: Began) -> list[Action]:
+        digest, drawn, step, restart = event.digest, event.drawn, event.step, event.restart
+        chain = self.chains[digest]
+        if restart != chain.restart:  # another path from its ``drawn``-th sample on
+            return self._another_path(digest, drawn, step, restart)
+        if step > chain.step:  # hours may lie between samples: a checkpoint further on is progress too
+            chain.step, chain.failures = step, 0
+        if digest in self.inexact and drawn < chain.accepted:
+            return self._another_path(digest, drawn, step, restart)
+        # After a loss the pool may hold samples after the checkpoint; they are drawn again and stay as they are.
+        missing: list[Action] = [Recover(digest, drawn)] if chain.accepted < drawn else []
+        chain.accepted = max(chain.accepted, drawn)
+        return missing
 
     def _claimed(self, slot: int, digest: str, attempt: int) -> list[Action]:
         chain = self.chains[digest]

@@ -192,53 +192,60 @@ class Stall:
         return f"{self.reason} for {self.seconds:.0f} s"
 
 
-@dataclass
-class Announced:
-    """Tells a callback once that something stalls, and once that it goes on."""
-
-    told: bool = field(default=False, init=False)
-    """The stall at present was announced."""
-
-    def tell(
-        self, stall: Stall | None, callback: events.Callback, digest: str | None = None, slot: int | None = None
-    ) -> None:
-        """Tell it of ``stall``, or of its end, if that is new; of chain ``digest`` in ``slot``."""
-        if stall is not None and not self.told:
-            callback.on(events.Stalled(seconds=stall.seconds, reason=stall.reason, digest=digest, slot=slot))
-        elif stall is None and self.told:
-            callback.on(events.StallEnded(digest=digest))
-        self.told = stall is not None
+def announced(
+    told: bool, stall: Stall | None, callback: events.Callback, digest: str | None = None, slot: int | None = None
+) -> bool:
+    """Tell a callback of a stall that was not ``told``, or of the end of one that was; return whether it knows of one now."""
+    if stall is not None and not told:
+        callback.on(events.Stalled(seconds=stall.seconds, reason=stall.reason, digest=digest, slot=slot))
+    elif stall is None and told:
+        callback.on(events.StallEnded(digest=digest))
+    return stall is not None
 
 
 @dataclass
-class ChainPace(Announced):
-    """The steps of one attempt at a chain, and its worker's answers to the question where it is.
+class Liveness:
+    """Signs of life of a worker: of its work, and its answers to the question where it is.
 
     Args:
         timeout: seconds of silence that are always allowed.
-        failures: losses of the chain's workers since it last progressed.
     """
 
     timeout: float = TIMEOUT
-    failures: int = 0
     steps: Pace = field(init=False)
     answers: Pace = field(init=False)
-    _made: int | None = None
-    _held: str | None = None
 
     def __post_init__(self) -> None:
         self.steps, self.answers = Pace(self.timeout), Pace(self.timeout)
-        self.allow(self.failures)
-
-    def allow(self, failures: int) -> None:
-        """Double all limits for each of so many losses."""
-        self.steps.patience = self.answers.patience = 2.0**failures
 
     def passed(self, seconds: float, *, asked: bool) -> None:
         """Note that time passed; ``asked``: an answer of the worker is outstanding."""
         self.steps.silent += seconds
         if asked:
             self.answers.silent += seconds
+
+
+@dataclass
+class ChainPace(Liveness):
+    """The steps of one attempt at a chain, and its worker's answers.
+
+    Args:
+        failures: losses of the chain's workers since it last progressed.
+    """
+
+    failures: int = 0
+    told: bool = False
+    """The stall at present was announced."""
+    _made: int | None = None
+    _held: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.allow(self.failures)
+
+    def allow(self, failures: int) -> None:
+        """Double all limits for each of so many losses."""
+        self.steps.patience = self.answers.patience = 2.0**failures
 
     def answered(self, made: int, *, held: str | None = None, waiting: bool = False) -> None:
         """Note the worker's answer.
@@ -280,45 +287,29 @@ class ChainPace(Announced):
         stall = self.stall()
         if stall is not None and reason:
             stall = replace(stall, reason=reason)
-        self.tell(stall, callback, digest, slot)
+        self.told = announced(self.told, stall, callback, digest, slot)
         return stall
 
 
 @dataclass
-class EvaluatorPace:
-    """An evaluator's answers to its jobs, and to the question whether its process is alive.
+class EvaluatorPace(Liveness):
+    """An evaluator's jobs as its steps, and its answers to the question whether it is alive.
 
-    ``kind`` is that of its oldest job, ``lost`` how often that was lost; ``slowest`` holds the seconds of the slowest job of
-    each kind, 0 where only evaluators' first jobs are known.
-
-    Args:
-        timeout: seconds of silence that are always allowed.
+    Jobs of one ``kind`` take about as long: ``slowest`` holds the seconds of the slowest of each, 0 where only evaluators'
+    first jobs are known. ``lost`` says how often the oldest job was lost.
     """
 
-    timeout: float = TIMEOUT
-    silent: float = field(default=0.0, init=False)
-    """Seconds since it answered, or was given a job when it had none."""
-    answers: Pace = field(init=False)
-    _answered: bool = field(default=False, init=False)
-
-    def __post_init__(self) -> None:
-        self.answers = Pace(self.timeout)
-
-    def passed(self, seconds: float, *, asked: bool) -> None:
-        """Note that time passed; ``asked``: the answer whether it is alive is outstanding."""
-        self.silent += seconds
-        if asked:
-            self.answers.silent += seconds
+    _did: bool = False
 
     def did(self, slowest: MutableMapping[str, float], kind: str, lost: int) -> None:
         """Note that it did a job."""
-        pace = self._jobs(slowest, kind, lost)
+        pace = self._pace(slowest, kind, lost)
         pace.heard()
-        slowest[kind], self.silent, self._answered = pace.slowest, 0.0, True
+        slowest[kind], self.steps.silent, self._did = pace.slowest, 0.0, True
 
     def stall(self, slowest: Mapping[str, float], kind: str, lost: int) -> Stall | None:
         """Return how it stalls; its process is the judge as long as its jobs have no pace."""
-        pace, answers = self._jobs(slowest, kind, lost), self.answers
+        pace, answers = self._pace(slowest, kind, lost), self.answers
         answers.patience = pace.patience
         if answers.silent > answers.limit:
             return Stall(
@@ -328,7 +319,7 @@ class EvaluatorPace:
             return Stall(pace.silent, f"{kind} is not answered", pace.known and pace.silent > pace.last_limit)
         return None
 
-    def _jobs(self, slowest: Mapping[str, float], kind: str, lost: int) -> Pace:
+    def _pace(self, slowest: Mapping[str, float], kind: str, lost: int) -> Pace:
         """Return the pace of its jobs; its first one loads libraries and data."""
-        known = 2 * (self._answered and kind in slowest)
-        return Pace(self.timeout, 2.0**lost, self.silent, slowest.get(kind, 0.0), known)
+        known = 2 * (self._did and kind in slowest)
+        return Pace(self.timeout, 2.0**lost, self.steps.silent, slowest.get(kind, 0.0), known)
