@@ -35,7 +35,7 @@ class ResourceConfig:
     """Seconds that a run of which no chain runs waits for a slot; None is `raychains.orchestration.resource_wait.TIMEOUT` for
     one that no node has, and without end for one that others hold."""
     stall_timeout: float = STALL_TIMEOUT
-    """Seconds of silence that a chain or an evaluation is always allowed: see `raychains.planning.stall`."""
+    """Seconds of silence that a chain or an evaluation is always allowed: see `raychains.planning.failure`."""
     checkpoint_every: float = 60.0
     """Seconds between checkpoints of each chain; one is written at the ends of cycles as well."""
     max_failures: int = MAX_FAILURES
