@@ -3,7 +3,7 @@
     python examples/pixels.py [BUDGET]
 
 Draws 80 images to learn from and 100 to test on, samples a small fully convolutional network, compares with a deep
-ensemble of the same cost, and writes pixels.png: images, labels, p̄ and where the samples disagree. BUDGET is the epochs
+ensemble that stops early, and writes pixels.png: images, labels, p̄ and where the samples disagree. BUDGET is the epochs
 of everything (4000): about a minute on one core.
 """
 

@@ -90,6 +90,15 @@ def check_chain(spec: ChainSpec, task: Task, model: nn.Module, device: torch.dev
     )
 
 
+def check_planned(spec: ChainSpec, task: Task) -> None:
+    """Refuse a chain, before it is built, in which the last layer cannot be measured.
+
+    Raises:
+        UserError: as `check_chain`.
+    """
+    check_chain(spec, task, task.build_model(seed=0, lanes=1), torch.device("cpu"))
+
+
 def check_task(task: Task, name: str) -> None:
     """Refuse a task whose networks have no last layer that can be measured.
 

@@ -106,6 +106,11 @@ class Evaluation(ABC):
         """Return where the examples of a shard are among the split's."""
         return slice(shard * self.per_shard, (shard + 1) * self.per_shard)
 
+    @property
+    def predicted_bytes(self) -> int:
+        """Bytes of one sample's blocks of all shards; 0 where that is not known."""
+        return 0
+
     def warm(self) -> None:  # noqa: B027  nothing to import is a fine answer
         """Import what `summarise` needs, ahead of need."""
 

@@ -78,6 +78,11 @@ class Predicting(Sharded):
         """Return log-probabilities [examples of the shard, classes], float32 (float16 above 100 classes)."""
         return log_probabilities(self._model, tensors, self._inputs(shard), prepare=self._prepare)
 
+    @property
+    def predicted_bytes(self) -> int:
+        classes: int = getattr(self, "classes", 1)
+        return self.examples * classes * (2 if classes > MANY_CLASSES else 4)
+
     def curve(self, parts: Sequence[Reduced]) -> list[dict[str, list[float]]]:
         n = sum(len(p.rows["prediction"]) for p in parts)
         return [{name: (total / n).tolist() for name, total in add_curves(parts).items()}]

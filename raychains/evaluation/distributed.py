@@ -58,6 +58,7 @@ class Distributed(Measured):
     ) -> None:
         super().__init__(model=model, inputs=inputs, targets=targets, fingerprint=fingerprint)
         self._distribution, self._labels, self._observed = distribution, labels, observed.numpy()
+        self.width = 1 + 2 * observed.shape[1]
         self._per_example = np.isfinite(self._observed).sum() / max(1, len(targets))
         """Numbers that are observed of an example, on average."""
         self._measure_by(self.of_labels if labels else self.numbers)

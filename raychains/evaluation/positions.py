@@ -32,8 +32,8 @@ from raychains.evaluation.regression import mixed
 
 BLOCK = 4 << 20
 """Bytes of a sample's log-probabilities on a shard, where it has several examples: of larger ones each is a shard."""
-MOST_BYTES = 1 << 30
-"""Bytes of a sample's log-probabilities on a split, of which every sample's are made."""
+MOST_BYTES = 1 << 28
+"""Bytes of a sample's log-probabilities on a split, of which an evaluation holds those of many samples."""
 MOST_NUMBERS = 1 << 27
 """Probabilities that one call of `probabilities` returns at most: 1 GiB."""
 
@@ -97,19 +97,22 @@ class Positions(Sharded):
         self._data, self.classes, self._axis, self._ignored = data, classes, axis, ignore_index
         self._fingerprint, self._labels = fingerprint, dict[int, Array]()
         example = positions * classes * (2 if classes > MANY_CLASSES else 4)
-        self.predicted_bytes = example * self.examples
-        """Bytes of one sample's log-probabilities, where all examples have so many positions."""
+        self._bytes = example * self.examples
         if self.predicted_bytes > MOST_BYTES:
             raise UserError(
-                f"a split must have at most {MOST_BYTES / 2**30:g} GiB of log-probabilities of one sample, got "
+                f"a split must have at most {MOST_BYTES >> 20} MiB of log-probabilities of one sample, got "
                 f"{self.examples:,} examples of {positions:,} positions and {classes:,} classes, "
-                f"{self.predicted_bytes / 2**30:.1f} GiB: evaluate on fewer examples"
+                f"{self.predicted_bytes >> 20:,} MiB: evaluate on fewer examples"
             )
         self._per_shard = min(SHARD, max(1, BLOCK // max(1, example)))
 
     @property
     def fingerprint(self) -> str:
         return f"positions/{self._fingerprint}"
+
+    @property
+    def predicted_bytes(self) -> int:
+        return self._bytes
 
     @property
     def per_shard(self) -> int:

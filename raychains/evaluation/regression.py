@@ -78,6 +78,13 @@ class Targeted(Sharded):
     def examples(self) -> int:
         return len(self.targets)
 
+    @property
+    def predicted_bytes(self) -> int:
+        return 8 * self.examples * self.width
+
+    width = 1
+    """Numbers of an example in a block, in double precision."""
+
 
 class Measured(Targeted):
     """Base of splits whose predictive has a mean and a log density: metrics of their rows, and curves of some of
@@ -162,7 +169,7 @@ class Regression(Measured):
     ) -> None:
         flat = np.asarray(targets, dtype=np.float64).reshape(len(targets), -1)
         super().__init__(model=model, inputs=inputs, targets=flat, fingerprint=fingerprint)
-        self._noise, self._scale = noise, scale
+        self._noise, self._scale, self.width = noise, scale, flat.shape[1] + 1
         self._measure_by(type(self).metrics if scale is None else (*type(self).metrics, *self.original))
 
     def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:

@@ -89,6 +89,10 @@ class InputForm:
         )
 
 
+ANY = InputForm(shape=(), dtype="any")
+"""That of one of several arrays, where nothing is known of them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Accepted:
     """The requests that one ensemble answers."""
@@ -199,20 +203,24 @@ def _inputs(given: Any, form: Tree | None, dtype: Any, accepted: Accepted, place
             _inputs(each, part, dtype, accepted, f"{place}[{i}]")
             for i, (each, part) in enumerate(zip(given, form, strict=True))
         )
-    if isinstance(form, Mapping) or (form is None and isinstance(given, dict) and given):
-        names = list(form if form is not None else given)
+    if form is None and isinstance(given, dict) and given:
+        form = dict.fromkeys(given, ANY)
+    if isinstance(form, Mapping):
+        names = list(form)
         if not isinstance(given, dict) or set(given) != set(names):
             raise Refused(
                 400,
                 f"{place} must be an object with {' and '.join(map(repr, names))}, each a list with one entry for each input",
             )
-        parts = form if form is not None else dict.fromkeys(names)
-        return {name: _inputs(given[name], parts[name], dtype, accepted, f"{place}[{name!r}]") for name in names}
-    return _checked(_numbers(given, form, dtype, accepted, place), form, accepted, place)
+        return {name: _inputs(given[name], form[name], dtype, accepted, f"{place}[{name!r}]") for name in names}
+    array = _array(given, form, place)
+    if dtype is None:
+        dtype = _usual(array, form, accepted)
+    return _checked(_as(array, dtype, place), form, accepted, place)
 
 
-def _numbers(given: Any, form: InputForm | None, dtype: Any, accepted: Accepted, place: str) -> np.ndarray[Any, Any]:
-    """The inputs of a JSON body in the dtype that it names, or that the ensemble takes."""
+def _array(given: Any, form: InputForm | None, place: str) -> np.ndarray[Any, Any]:
+    """Return the numbers of a JSON body as an array."""
     if not isinstance(given, list):
         raise Refused(400, f"{place} must be a list with one entry for each input, got {_kind(given)}")
     try:
@@ -220,24 +228,39 @@ def _numbers(given: Any, form: InputForm | None, dtype: Any, accepted: Accepted,
     except (ValueError, OverflowError):  # ragged, or nested more deeply than arrays can be
         raise Refused(400, f"{place} must be lists of equal lengths") from None
     if array.dtype.kind == "b" and form is not None and form.dtype == BOOL:
-        array = array.astype(np.int64)
+        return array.astype(np.int64)
     if array.dtype.kind not in "fiu":
         raise Refused(400, f"{place} must be numbers of at most 64 bits, in lists of equal lengths")
-    whole, taken = array.dtype.kind in "iu", tuple(DTYPES) if form is None else form.dtypes(accepted.images)
-    if dtype is None:
-        if accepted.images and whole:
-            raise Refused(
-                400,
-                'dtype must be given for whole numbers: "uint8" for images as they are stored, or "float32" for prepared ones',
-            )
-        dtype = taken[0] if len(taken) == 1 else "float32"
-        if form is None and whole and place != "inputs":
-            dtype = "int64"
+    return array
+
+
+def _usual(array: np.ndarray[Any, Any], form: InputForm | None, accepted: Accepted) -> str:
+    """Return the dtype of numbers whose body names none."""
+    whole = array.dtype.kind in "iu"
+    if accepted.images and whole:
+        raise Refused(
+            400,
+            'dtype must be given for whole numbers: "uint8" for images as they are stored, or "float32" for prepared ones',
+        )
+    if form is ANY:
+        return "int64" if whole else "float32"
+    taken = _taken(form, accepted)
+    return taken[0] if len(taken) == 1 else "float32"
+
+
+def _taken(form: InputForm | None, accepted: Accepted) -> tuple[str, ...]:
+    """Return the kinds of numbers that are taken."""
+    return tuple(DTYPES) if form in (None, ANY) else form.dtypes(accepted.images)
+
+
+def _as(array: np.ndarray[Any, Any], dtype: Any, place: str) -> np.ndarray[Any, Any]:
+    """Return an array of a dtype that a JSON body names."""
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise Refused(400, f"dtype must be one of {', '.join(DTYPES)}, got {shown(dtype)}")
     if dtype == "float32":
         return array.astype(np.float64)
     low, high = (0, 255) if dtype == "uint8" else (-(2**63), 2**63 - 1)
+    whole = array.dtype.kind in "iu"
     if array.size and (not whole or int(array.min()) < low or int(array.max()) > high):
         raise Refused(400, f"{place} must be whole numbers in [{low}, {high}] for the dtype {dtype}")
     return array.astype(dtype)
@@ -275,10 +298,10 @@ def _checked(array: np.ndarray[Any, Any], form: InputForm | None, accepted: Acce
         raise Refused(400, f"{place} must hold at least one input, got the shape {got}")
     if len(array) > accepted.rows:
         raise Refused(413, f"{place} must be at most {accepted.rows} in one request, got {len(array)}")
-    if form is not None and not form.fits(array.shape):
+    if form not in (None, ANY) and not form.fits(array.shape):
         raise Refused(400, f"{place} must have the shape {form}, got {got}")
     kind = {"f": "float32", "u": "uint8" if array.dtype.itemsize == 1 else "int64"}.get(array.dtype.kind, "int64")
-    taken = tuple(DTYPES) if form is None else form.dtypes(accepted.images)
+    taken = _taken(form, accepted)
     if kind not in taken:
         raise Refused(400, f"{place} must be {' or '.join(taken)}, got {array.dtype.name}")
     if kind == "int64" and array.dtype.kind == "u" and int(array.max()) >= 2**63:

@@ -257,21 +257,7 @@ def _check(made: Comparison) -> None:
     """Refuse values of a stored plan that do not have the annotated types."""
     texts = {"task": made.task, "unit": made.unit, "split": made.split}
     for arm in made.arms:
-        texts |= {f"{f} of an arm": getattr(arm, f) for f in ("name", "label", "sampler", "schedule")}
-        if not isinstance(arm.published, dict):
-            raise UserError(f"plan: published of an arm must be an object, got {arm.published!r}")
-        texts |= {f"published {metric}": text for metric, text in arm.published.items()}
-        if not isinstance(arm.length, int) or isinstance(arm.length, bool) or arm.length < 1:
-            raise UserError(f"plan: length of an arm must be an integer of at least 1, got {arm.length!r}")
-        if len({(len(group), spec.lanes) for group in arm.chains for spec in group}) != 1 or not all(arm.chains):
-            raise UserError("plan: the groups of an arm must hold equally many chains, at least one, of equal lanes")
-        ok = len(arm.shares) in (0, len(arm.chains[0])) and all(is_number(s) and 0 < s <= 1 for s in arm.shares)
-        require(ok, "plan: shares of an arm", arm.shares, "be a number in (0, 1] for each of its chains")
-        for spec in {id(s): s for s in (*made.starts.values(), *(s for group in arm.chains for s in group))}.values():
-            _check_parts(spec)
-            known = samplers.variables(spec.sampler) if arm.variables else {}
-            if not all(isinstance(v, str) and v in known for v in arm.variables):
-                raise UserError(f"plan: variables of an arm must be among {', '.join(known)}, got {arm.variables!r}")
+        texts |= _check_arm(arm, made.starts)
     for name, text in texts.items():
         if not isinstance(text, str) or any(
             "\ud800" <= c <= "\udfff" for c in text
@@ -280,6 +266,26 @@ def _check(made: Comparison) -> None:
     specs = [spec.task for spec in made.chains().values()] if made.arms else []
     if len({(task.kind, task.revision, task.fingerprint) for task in specs}) != 1:
         raise UserError("plan: it must have at least one arm, and all its chains one task")
+
+
+def _check_arm(arm: Arm, starts: Mapping[str, ChainSpec]) -> dict[str, Any]:
+    """Refuse values of a stored arm that do not have the annotated types; return what must be texts."""
+    texts = {f"{f} of an arm": getattr(arm, f) for f in ("name", "label", "sampler", "schedule")}
+    if not isinstance(arm.published, dict):
+        raise UserError(f"plan: published of an arm must be an object, got {arm.published!r}")
+    texts |= {f"published {metric}": text for metric, text in arm.published.items()}
+    if not isinstance(arm.length, int) or isinstance(arm.length, bool) or arm.length < 1:
+        raise UserError(f"plan: length of an arm must be an integer of at least 1, got {arm.length!r}")
+    if len({(len(group), spec.lanes) for group in arm.chains for spec in group}) != 1 or not all(arm.chains):
+        raise UserError("plan: the groups of an arm must hold equally many chains, at least one, of equal lanes")
+    ok = len(arm.shares) in (0, len(arm.chains[0])) and all(is_number(s) and 0 < s <= 1 for s in arm.shares)
+    require(ok, "plan: shares of an arm", arm.shares, "be a number in (0, 1] for each of its chains")
+    for spec in {id(s): s for s in (*starts.values(), *(s for group in arm.chains for s in group))}.values():
+        _check_parts(spec)
+        known = samplers.variables(spec.sampler) if arm.variables else {}
+        if not all(isinstance(v, str) and v in known for v in arm.variables):
+            raise UserError(f"plan: variables of an arm must be among {', '.join(known)}, got {arm.variables!r}")
+    return texts
 
 
 def _check_parts(spec: ChainSpec) -> None:

@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from raychains import samplers, schedules
-from raychains.chain import initialization
-from raychains.chain.precision import cast
+from raychains.chain.planned_network import Sizes, sizes
 from raychains.chain.sample_index import expected_samples
 from raychains.core.config import Plan
 from raychains.core.errors import require
 from raychains.core.spec import ChainSpec
 from raychains.core.validation import is_number
-from raychains.evaluation.classification import MANY_CLASSES
-from raychains.evaluation.positions import Positions
-from raychains.evaluation.regression import Regression
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.comparison import Comparison
 from raychains.planning.methods import workers_of
 from raychains.store.chains import CHECKPOINTS_KEPT
 from raychains.tasks import Task
 from raychains.tasks.splits import check_evaluated
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """Bytes of one chain's files, without headers of a few kB."""
-
-    sample: int
-    checkpoint: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,30 +76,6 @@ def draws(spec: ChainSpec) -> int:
     return schedules.build(spec.schedule).kept * per_keep
 
 
-def sizes(spec: ChainSpec, task: Task) -> Sizes:
-    """Sizes of a chain's files: its network and the states that its sampler has after a step."""
-    model = cast(task.build_model(seed=0, lanes=spec.lanes), spec.precision)
-    parameters = list(initialization.sampled(model, spec.sample_only).values())
-    sampler = samplers.build(spec.sampler, parameters, lr=1e-6, temperature=0.0, seed=0, lanes=spec.lanes)
-
-    def no_gradient() -> torch.Tensor:
-        for p in parameters:
-            p.grad = torch.zeros_like(p)
-        return torch.zeros(())
-
-    no_gradient()
-    step: Any = sampler.step
-    if sampler.gradients_per_step == 1:
-        step()
-    else:
-        step([no_gradient] * sampler.parts)
-    state = model.state_dict() if not spec.block_draws else {str(i): p for i, p in enumerate(parameters)}
-    names = initialization.stored(model, parameters) if spec.sample_only else list(state)
-    network = _bytes({name: state[name] for name in names})
-    best = network if spec.early_stop is not None else 0
-    return Sizes(sample=network, checkpoint=network + best + sum(_bytes(s) for s in sampler.state.values()))
-
-
 def predicted(task: Task, split: str) -> int:
     """Bytes that are kept of one sample's predictions of a split; 0 of densities."""
     if task.low_dimensional:
@@ -121,13 +83,4 @@ def predicted(task: Task, split: str) -> int:
     splits = task.splits()
     check_evaluated(splits, split, type(task).__name__)
     evaluation: Any = splits[split]
-    if isinstance(evaluation, Regression):  # means and σ, in double precision
-        return 8 * len(evaluation.inputs) * (evaluation.targets.shape[1] + 1)
-    if isinstance(evaluation, Positions):
-        return evaluation.predicted_bytes
-    classes = getattr(evaluation, "classes", 1)
-    return len(evaluation.inputs) * classes * (2 if classes > MANY_CLASSES else 4)
-
-
-def _bytes(tensors: Mapping[str, Any]) -> int:
-    return sum(t.numel() * t.element_size() for t in tensors.values() if isinstance(t, torch.Tensor))
+    return int(evaluation.predicted_bytes)

@@ -10,24 +10,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from raychains import priors, samplers, schedules, tasks
-from raychains.chain import initialization, last_layer, pack
+from raychains.chain import last_layer, pack, planned_network
+from raychains.chain.planned_network import Start
 from raychains.chain.precision import check_task, not_exact
 from raychains.core.config import Common, Run, Sampling
-from raychains.core.errors import UserError, renamed, require
-from raychains.core.sample import tensors_sha256
+from raychains.core.errors import UserError, require
 from raychains.core.spec import MOST_ROWS, ChainSpec, EarlyStop, Part
 from raychains.core.user_code import is_path, source_of
-from raychains.core.validation import integer, is_int, positive, positive_int
+from raychains.core.validation import integer, is_int
 from raychains.data.root import root_of
 from raychains.planning import ensemble_start, per_sampler, settings
 from raychains.planning.ensemble_start import EnsembleStart
 from raychains.priors import Gaussian, Prior
 from raychains.samplers import MethodPreset
 from raychains.schedules import NonCyclical, Schedule
-from raychains.schedules.base import LARGEST_LR, steps_in
+from raychains.schedules.base import steps_in
 from raychains.tasks import Task, splits
 from raychains.tasks.base import check_decay
 from raychains.tasks.defaults import Defaults
@@ -51,21 +50,6 @@ def noise_free(name: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
-    """The start of an arm's chains: all of them at the same point, where their noise parts them, or each at a chain of its own."""
-
-    tensors: Mapping[str, Tensor] | None = None
-    """As in the model's ``state_dict()``; None initialises from the seed, or starts at members."""
-    digest: str | None = None
-    """sha256 of ``tensors``."""
-    members: Method | None = None
-    """The deep ensemble: the chain of a repeat and a number starts at the member of the same."""
-    sample_only: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    """For the printed plan."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Method:
     """One task under one method and one schedule, with everything resolved but repeat and chain."""
 
@@ -80,6 +64,8 @@ class Method:
     length: int
     """Epochs (steps of a density) that cost as many gradients as the chain at one gradient per step."""
     start: Start
+    members: Method | None = None
+    """The deep ensemble: the chain of a repeat and a number starts at the member of the same."""
 
     def chain(self, repeat: int, chain: int) -> ChainSpec:
         """Return the spec of one chain."""
@@ -89,9 +75,9 @@ class Method:
 
     def member(self, repeat: int, chain: int) -> ChainSpec | None:
         """Return the spec of the chain that one chain starts at; None where it starts at none."""
-        return self.start.members.chain(repeat, chain) if self.start.members is not None else None
+        return self.members.chain(repeat, chain) if self.members is not None else None
 
-    def members(self, repeats: Iterable[int], chains: Iterable[int]) -> dict[str, ChainSpec]:
+    def members_of(self, repeats: Iterable[int], chains: Iterable[int]) -> dict[str, ChainSpec]:
         """Return the chains by digest that those of these numbers start at."""
         found = [self.member(repeat, chain) for repeat in repeats for chain in chains]
         return {spec.digest: spec for spec in found if spec is not None}
@@ -173,15 +159,13 @@ def unit_and_split(task: Task) -> tuple[str, str]:
 
 def repeats_and_lanes(options: Sampling, task: Task, name: str) -> tuple[int, int]:
     """Return how many repeats there are, and how many of them one process stacks."""
-    repeats = options.repeats if options.repeats is not None else defaults(name, task).repeats
-    positive_int("repeats", repeats)
+    repeats = settings.layered(options.repeats, defaults(name, task).repeats)
     require(repeats <= MOST_REPEATS, "repeats", repeats, f"be at most {MOST_REPEATS}")
     if not task.supports_lanes:
         allowed = f"be 1 for task {name}: its parameters do not stack"
         require(options.lanes in (None, 1), "lanes", options.lanes, allowed)
         return repeats, 1
-    lanes = options.lanes if options.lanes is not None else repeats
-    positive_int("lanes", lanes)
+    lanes = settings.layered(options.lanes, repeats)
     require(repeats % lanes == 0, "lanes", lanes, f"divide the number of repeats ({repeats})")
     return repeats, lanes
 
@@ -203,7 +187,7 @@ def resolve(
     measures = issubclass(samplers.KINDS[method.kind], samplers.LastLayerLaplace)
     if measures:
         last_layer.check_task(task, name)
-    schedule = schedules.KINDS.find(schedule if schedule is not None else method.schedule).kind
+    schedule = schedules.KINDS.find(settings.layered(schedule, method.schedule)).kind
     options = dataclasses.replace(options, init_from=ensemble_start.start_of(options.init_from, method, task))
     ensemble = ensemble_start.ensemble_start(options.init_from)
     early_stop = method.early_stop
@@ -213,16 +197,10 @@ def resolve(
     of_all, options = options, per_sampler.chosen(options, sampler)
     examples = task.num_data - (early_stop.held_out(task.num_data) if early_stop is not None else 0)
     lengths = _lengths(options, base, task, name, method, halve, examples)
-    temperature: Any = base.temperature if options.temperature is None else options.temperature
-    if noise_free(sampler):
-        temperature = 0.0
-    lr: Any = options.lr if options.lr is not None else base.rate(schedule, method.kind)
-    if lr is None:
-        lr = method.settings.get("lr")
+    temperature = 0.0 if noise_free(sampler) else settings.layered(options.temperature, base.temperature)
+    lr = settings.layered(options.lr, base.rate(schedule, method.kind), method.settings.get("lr"))
     if lr is None:
         raise UserError(f"lr must be given for sampler {sampler}: task {name} has no step size for it")
-    positive("lr", lr)
-    require(lr <= LARGEST_LR, "lr", lr, f"be at most {LARGEST_LR:g}")
     prior = _prior(options, base, task, name, method)
     part = _sampler(method, options, base, task, lengths, examples, prior)
     if method.draws is not None and options.thinning is None and not task.low_dimensional:
@@ -236,7 +214,10 @@ def resolve(
     built = samplers.build(part, [parameter], lr=made.at(1).lr, temperature=made.temperature, seed=0)
     _, lanes = repeats_and_lanes(options, task, name)
     fitting = "keep" if samplers.KINDS[method.kind].statistics_fit else "reestimate"
-    start = _start(options, task, name, lanes) if ensemble is None else _members(of_all, task, name)
+    if ensemble is None:
+        start, members = _start(options, task, name, lanes), None
+    else:
+        start, members = _members(of_all, task, name)
     spec = ChainSpec(
         task=task.spec(),
         sampler=part,
@@ -250,22 +231,31 @@ def resolve(
         threads=options.cpus_per_chain,
         lanes=lanes,
         block_draws=BLOCK_DRAWS if task.low_dimensional else 0,
-        batchnorm=options.batchnorm if options.batchnorm is not None else fitting,  # type: ignore[arg-type]
+        batchnorm=settings.layered(options.batchnorm, fitting),
         precision=options.precision,  # type: ignore[arg-type]
         compile=options.compile,  # type: ignore[arg-type]
         exact=options.exact and not options.fast and options.compile == "none",
         start=start.digest,
-        start_chain=start.members.spec.digest if start.members is not None else None,
+        start_chain=members.spec.digest if members is not None else None,
         sample_only=start.sample_only,
         micro_batch=_micro_batch(options, task, name, lengths.batch_size, built.parts),
         early_stop=early_stop,
         prior=None if prior is None or _everywhere(prior) else Part.from_json(prior.to_json()),
     )
     if measures:
-        last_layer.check_chain(spec, task, task.build_model(seed=0, lanes=1), torch.device("cpu"))
+        last_layer.check_planned(spec, task)
     spec = dataclasses.replace(spec, pack=_pack(options, spec, task, name))
     check_task(spec, task, name)
-    return Method(task=task, name=name, sampler=sampler, schedule=made, spec=spec, length=lengths.length, start=start)
+    return Method(
+        task=task,
+        name=name,
+        sampler=sampler,
+        schedule=made,
+        spec=spec,
+        length=lengths.length,
+        start=start,
+        members=members,
+    )
 
 
 def _stopping_early(
@@ -328,27 +318,23 @@ def _lengths(
         require(options.epochs is None, "epochs", options.epochs, f"{no_data}: give steps")
         batch_size = task.minibatch
         if task.takes_batch_size:
-            batch_size = options.batch_size if options.batch_size is not None else base.batch_size
+            batch_size = settings.layered(options.batch_size, base.batch_size)
             integer("batch_size", batch_size, 1, task.num_data)
             exact = f"be {task.num_data}, all rows, for a method that tunes itself, or beside another sampler, as sghmc"
             require(not method.tuned or batch_size == task.num_data, "batch_size", batch_size, exact)
         else:
             require(options.batch_size is None, "batch_size", options.batch_size, no_data)
-        unit, length, per_epoch = "steps", options.steps, 1
-        length = length if length is not None else base.steps
+        unit, length, per_epoch = "steps", settings.layered(options.steps, base.steps), 1
     else:
         allowed = f"be left out for task {name}, which has data: give epochs"
         require(options.steps is None, "steps", options.steps, allowed)
         most = task.num_data
-        batch_size = most if method.full_batch else base.batch_size
-        batch_size = options.batch_size if options.batch_size is not None else batch_size
-        positive_int("batch_size", batch_size)
+        batch_size = settings.layered(options.batch_size, most if method.full_batch else base.batch_size)
         require(batch_size <= most, "batch_size", batch_size, f"lie in [1, {most}], the number of training data")
         batch_size = min(batch_size, examples)
-        unit, length, per_epoch = "epochs", options.epochs, math.ceil(examples / batch_size)
-        length = length if length is not None else base.epochs
+        length = settings.layered(options.epochs, base.epochs)
+        unit, per_epoch = "epochs", math.ceil(examples / batch_size)
     assert length is not None
-    positive_int(unit, length)
     given = length
     if halve:
         require(length % 2 == 0, unit, length, f"be even: one arm runs half as many {unit}")
@@ -374,7 +360,7 @@ def _sampler(
     names = settings.names_of(kind)
     values: dict[str, Any] = {n: inspect.signature(kind).parameters[n].default for n in names}
     values["num_data"] = examples
-    values["weight_decay"] = base.weight_decay if options.weight_decay is None else options.weight_decay
+    values["weight_decay"] = settings.layered(options.weight_decay, base.weight_decay)
     if prior is not None:
         values["weight_decay"] = (
             1 / (examples * prior.std**2) if isinstance(prior, Gaussian) and _everywhere(prior) else 0.0
@@ -428,8 +414,7 @@ def _prior(options: Sampling, base: Defaults, task: Task, name: str, method: Met
         ok = method.kind not in DECAYING
         require(ok, "prior", shown, f"be gaussian:STD for {method.kind}, whose variances take in a weight decay")
     if options.init_from is None or not options.sample_only:
-        with torch.no_grad(), renamed({"match": f"prior {shown!r}: match"}):
-            found.log_density(dict(task.build_model(seed=0, lanes=1).named_parameters()))
+        planned_network.check_prior(task, found, shown)
     return found
 
 
@@ -478,7 +463,7 @@ def _schedule(
         )
     apart = max(1, round(lengths.steps_per_epoch * (base.cycle_thinning if kind == "cyclical" else 1)))
     fields: dict[str, Any] = {"steps": lengths.steps, "temperature": temperature}
-    fields["thinning"] = options.thinning if options.thinning is not None else apart
+    fields["thinning"] = settings.layered(options.thinning, apart)
     if options.temperature_ramp is not None:
         fields["ramp"] = options.temperature_ramp
     given = settings.pick(settings.read("schedule_settings", options.schedule_settings), schedules.KINDS[kind])
@@ -503,10 +488,8 @@ def _schedule(
 def _cyclical(
     options: Sampling, base: Defaults, own: Mapping[str, Any], lengths: _Lengths, fields: dict[str, Any]
 ) -> Schedule:
-    cycles: Any = options.cycles if options.cycles is not None else own.get("cycles", base.cycles)
-    exploration: Any = (
-        options.exploration if options.exploration is not None else own.get("exploration", base.exploration)
-    )
+    cycles = settings.layered(options.cycles, own.get("cycles"), base.cycles)
+    exploration = settings.layered(options.exploration, own.get("exploration"), base.exploration)
     if options.burn_in is not None:
         cycle, silent = math.ceil(lengths.steps / max(1, cycles)), lengths.burn_in(options.burn_in)
         require(
@@ -560,7 +543,7 @@ def _non_cyclical(
     """Return a schedule with the task's share without noise and its number of samples, whatever the shape of the step size."""
     how = base.decreasing
     fields = {"noise_from": how.get("noise_from", 0.0), **fields}
-    burn_in = options.burn_in if options.burn_in is not None else own.get("burn_in")
+    burn_in = settings.layered(options.burn_in, own.get("burn_in"))
     if burn_in is not None:
         burn_in = lengths.burn_in(burn_in)
         fields["noise_from"] = NonCyclical.noise_from_steps(burn_in, steps=lengths.steps)
@@ -578,7 +561,7 @@ def _non_cyclical(
     if "a" not in fields:
         fields["lr"] = lr
     if final is not None:
-        fields["final_lr"] = final if options.final_lr is None else options.final_lr
+        fields["final_lr"] = settings.layered(options.final_lr, final)
     if kind == "step":
         fields |= {"milestones": (0.5, 0.75), "factor": 0.1}
     if is_path(kind):  # an own schedule need not have all of them
@@ -596,54 +579,24 @@ def _non_cyclical(
 
 
 def _start(options: Sampling, task: Task, name: str, lanes: int) -> Start:
-    """Return the start that the options name, checked against the task's network.
+    """Return the start that the options name.
 
     Raises:
-        UserError: no such file, tensors that do not fit the network, or a pattern that matches no parameter.
+        UserError: as `planned_network.start_of`, or ``sample_only`` without it or of a density.
     """
-    patterns = " ".join(options.sample_only)
-    if options.init_from is None:
-        stays = "be left out without `init_from`: the other parameters stay where that file has them"
-        require(not patterns, "sample_only", patterns, stays)
+    patterns, file = " ".join(options.sample_only), options.init_from
+    stays = "be left out without `init_from`: the other parameters stay where that file has them"
+    require(file is not None or not patterns, "sample_only", patterns, stays)
+    density = f"be left out for task {name}: it is a density"
+    require(not (patterns and task.low_dimensional), "sample_only", patterns, density)
+    if file is None:
         return Start()
-    require(
-        not (patterns and task.low_dimensional),
-        "sample_only",
-        patterns,
-        f"be left out for task {name}: it is a density",
-    )
-    model = task.build_model(seed=0, lanes=lanes)
-    given, prefix = initialization.read(options.init_from), None
-    file = "" if initialization.is_own(options.init_from) else options.init_from
-    notes: list[str] = []
-    if options.init_strict:
-        tensors, prefix = initialization.fitted(given, model, file)
-    else:
-        tensors, left_out, kept = initialization.overlapping(given, model, file)
-        for what, names in (("left out of init_from", left_out), ("not in init_from, and initialised by seed 0", kept)):
-            notes += [f"{len(names)} tensors are {what}: {initialization.some(names)}"] if names else []
-    initialization.check_finite(tensors, options.init_from)
-    chosen = tuple(sorted(set(options.sample_only)))
-    sampled = initialization.sampled(model, chosen)
-    digest = tensors_sha256(tensors)
-    renamed = f", its names without {prefix!r}" if prefix else ""
-    notes.insert(0, f"chains start at {options.init_from} (sha256 {digest[:12]}{renamed})")
-    if chosen:
-        notes.append(_sampled_note(model, sampled))
-    return Start(tensors=tensors, digest=digest, sample_only=chosen, notes=tuple(notes))
+    strict, only = options.init_strict, options.sample_only
+    return planned_network.start_of(task, file, strict=strict, sample_only=only, lanes=lanes)
 
 
-def _sampled_note(model: torch.nn.Module, sampled: Mapping[str, torch.nn.Parameter]) -> str:
-    """Return a line on the parameters that are sampled while the others stay at the start."""
-    some, of = (sum(p.numel() for p in ps) for ps in (sampled.values(), model.parameters()))
-    names = list(sampled)
-    many = len(names) > initialization.SHOWN
-    shown = f"{names[0]} … {names[-1]}, {len(names)} tensors" if many else ", ".join(names)
-    return f"sampled are {some:,} of {of:,} parameters ({shown}); the others stay at the start"
-
-
-def _members(options: Sampling, task: Task, name: str) -> Start:
-    """Return the deep ensemble that ``init_from`` names as the start of chains.
+def _members(options: Sampling, task: Task, name: str) -> tuple[Start, Method]:
+    """Return the deep ensemble that ``init_from`` names, whose members chains start at.
 
     Raises:
         UserError: a setting of its members out of range, a density, or a pattern that matches no parameter.
@@ -655,17 +608,14 @@ def _members(options: Sampling, task: Task, name: str) -> Start:
     if options.compile != "none" and not members.spec.pack:
         members = resolve(options, task=task, name=name, sampler=ensemble_start.METHOD)
     chosen = tuple(sorted(set(options.sample_only)))
-    notes = []
-    if chosen:
-        model = task.build_model(seed=0, lanes=1)
-        notes = [_sampled_note(model, initialization.sampled(model, chosen))]
+    notes = [planned_network.sampled_note(task, chosen)] if chosen else []
     stop = members.spec.early_stop
     assert stop is not None
     about = (
         f"each chain starts at a member of a deep ensemble: {members.spec.sampler.kind}, at most {members.length} epochs, stopped "
         f"after {stop.patience} without a lower loss on the {stop.share:.0%} of the training data that it holds out"
     )
-    return Start(members=members, sample_only=chosen, notes=(about, *notes))
+    return Start(sample_only=chosen, notes=(about, *notes)), members
 
 
 def schedule_of(options: Run, method: MethodPreset, base: Defaults) -> str:
@@ -750,8 +700,7 @@ def _pack(options: Sampling, spec: ChainSpec, task: Task, name: str) -> int:
             return width
         if width == 1 or workers > 1 or task.low_dimensional or why is not None:
             return 0
-        parameters = sum(p.numel() for p in task.build_model(seed=0, lanes=1).parameters())
-        return width if parameters <= SMALL else 0
+        return width if planned_network.parameters_of(task) <= SMALL else 0
     allowed = f"be auto, none or the number of chains in a pack, at most {MOST_ROWS}"
     ok = options.pack.isdecimal() and 1 <= int(options.pack) <= MOST_ROWS
     require(ok, "pack", options.pack, allowed)

@@ -58,6 +58,11 @@ def _as_json(value: Any) -> Any:
     raise ValueError
 
 
+def layered(*values: Any) -> Any:
+    """Return the first value that is given, not None: the user's, else the method's, else the task's, else a default; None without one."""
+    return next((value for value in values if value is not None), None)
+
+
 def names_of(kind: Callable[..., Any]) -> list[str]:
     """Return the settings that a sampler, schedule, task or function that makes a task takes, in its own order."""
     carried = OWN_OPTIONS if isinstance(kind, type) and not issubclass(kind, Task) else set()

@@ -30,6 +30,8 @@ from raychains.tasks.splits import LazySplits, divide, divide_groups, sizes
 from raychains.tasks.task_cache import check_name, checked_defaults, fingerprint, model_parts
 from raychains.tasks.user_dataset import UserDataset
 
+ARGUMENTS = {"train": "train_set", "test": "test_set", "val": "val"}
+"""The argument of each split."""
 TRIED = 4
 """Examples of each set on which a model is tried before anything starts."""
 LARGEST = 10_000_000
@@ -133,9 +135,12 @@ class FromModule(PredictiveTask):
         self.predicts, self.noise = self.likelihood.predicts, self.likelihood.noise
         ok = output is None or isinstance(output, str) or is_int(output)
         require(ok, "output", output, "be a name or a position in what the model returns")
-        self._train = UserDataset(train_set, "train_set", resident, collate_fn)
-        self._test = None if test_set is None else UserDataset(test_set, "test_set", resident, collate_fn)
-        self._val = None if val is None else UserDataset(val, "val", resident, collate_fn)
+        given = {"train": train_set, "test": test_set, "val": val}
+        self._sets = {
+            split: UserDataset(data, ARGUMENTS[split], resident, collate_fn)
+            for split, data in given.items()
+            if data is not None or split == "train"
+        }
         self.output, self.padded = output, collate_fn is not None
         self._adapted = not isinstance(self._train.first(1)[0], Tensor) or output is not None
         self.num_data = len(self._train)
@@ -161,9 +166,7 @@ class FromModule(PredictiveTask):
         self._parts: dict[str, Any] = {
             "version": self.version,
             "likelihood": self.likelihood.name,
-            "train": self._train.fingerprint,
-            **({} if self._test is None else {"test": self._test.fingerprint}),
-            **({} if self._val is None else {"val": self._val.fingerprint}),
+            **{split: data.fingerprint for split, data in self._sets.items()},
             **({} if output is None else {"output": output}),
             **model_parts(model),
         }
@@ -192,7 +195,7 @@ class FromModule(PredictiveTask):
         if not chosen.val:
             return
         has = "holds out a part already" if self._held_out else "has validation data of its own"
-        require(self._val is None, "val_split", val_split, f"be left out: task {self.name!r} {has}")
+        require("val" not in self._sets, "val_split", val_split, f"be left out: task {self.name!r} {has}")
         classes = self.predicts == "classes"
         if classes and not self._train.read:
             raise UserError(
@@ -207,7 +210,8 @@ class FromModule(PredictiveTask):
             parts = divide_groups(self._groups, chosen, split_seed)
         name = f"{len(parts.val)} of {n}, seed {split_seed}{self._of_groups}"
         whole = self._train
-        self._train, self._val = whole.part(parts.train, f"train/{name}"), whole.part(parts.val, f"val/{name}")
+        held = {"train": whole.part(parts.train, f"train/{name}"), "val": whole.part(parts.val, f"val/{name}")}
+        self._sets = {**self._sets, **held}
         self.num_data = len(self._train)
         self._held_out = {"val_split": chosen.val, "split_seed": split_seed}
         self._parts = {**self._parts, "split": name}
@@ -232,6 +236,10 @@ class FromModule(PredictiveTask):
         return "" if self._groups is None else f", groups {hashlib.sha256(self._groups.tobytes()).hexdigest()[:16]}"
 
     @property
+    def _train(self) -> UserDataset:
+        return self._sets["train"]
+
+    @property
     def streamed(self) -> bool:
         """True where the training set is read batch by batch instead of kept in memory."""
         return self._train.streamed
@@ -246,8 +254,8 @@ class FromModule(PredictiveTask):
             return user_model.adapt(model, self.output) if self._adapted else model
 
     def splits(self) -> Mapping[str, Evaluation]:
-        sets = {"test": self._test, "train": self._train, "val": self._val}
-        return LazySplits({name: partial(self._split, data) for name, data in sets.items() if data is not None})
+        order = [split for split in ("test", "train", "val") if split in self._sets]
+        return LazySplits({split: partial(self._split, self._sets[split]) for split in order})
 
     def _split(self, data: UserDataset) -> Evaluation:
         made = self.likelihood.evaluation(self.build_model(seed=0, lanes=1), data, self._classes)
@@ -259,7 +267,7 @@ class FromModule(PredictiveTask):
         metrics = tuple(given) if isinstance(given, list | tuple) else (given,)
         if not metrics:
             return ()
-        split = self._split(next(data for data in (self._test, self._val, self._train) if data is not None))
+        split = self._split(next(self._sets[name] for name in ("test", "val", "train") if name in self._sets))
         rows = split.reduce([split.predict(model.state_dict(), 0)], 0).rows
         names = [metric.name for metric in split.metrics]
         for metric in metrics:
@@ -349,10 +357,8 @@ class FromModule(PredictiveTask):
     def _try(self, model: nn.Module) -> int:
         """Run the model on the first examples of all sets and return the number of its outputs."""
         width = 0
-        sets = {"train_set": self._train, "test_set": self._test, "val": self._val}
-        for name, data in sets.items():
-            if data is None:
-                continue
+        for split, data in self._sets.items():
+            name = ARGUMENTS[split]
             inputs, targets = data.first(TRIED)
             try:
                 outputs = self._run(model, inputs)

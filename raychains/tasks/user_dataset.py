@@ -122,8 +122,10 @@ class UserDataset:
     def some(self, at: Sequence[int]) -> Pair:
         """Return inputs and targets of the examples at some indices, of at least one: tensors of their own."""
         if self._resident is not None:
-            where: Any = slice(at.start, at.stop) if isinstance(at, range) else list(at)
-            inputs, targets = tree.mapped(torch.clone, tree.at(self._resident, where))
+            if isinstance(at, range):  # five times as fast as by a list
+                inputs, targets = tree.mapped(lambda t: t[at.start : at.stop].clone(), self._resident)
+            else:
+                inputs, targets = tree.at(self._resident, list(at))
             return inputs, targets
         return examples(self._dataset, at, self._name, self._collate)  # type: ignore[arg-type]
 
@@ -214,7 +216,7 @@ def _pair_of_tensors(given: Any, name: str) -> Pair | None:
     copy = sum(p.nbytes for _, p in leaves) <= _room()
     try:
         inputs, targets = tree.mapped(
-            lambda p: tensor_of(p).detach().to("cpu", copy=copy).contiguous(), (_plain(parts[0]), parts[1])
+            lambda p: tensor_of(p).detach().to("cpu", copy=copy).contiguous(), (parts[0], parts[1])
         )
     except (TypeError, ValueError):
         raise UserError(
@@ -226,11 +228,6 @@ def _pair_of_tensors(given: Any, name: str) -> Pair | None:
                 f"{name} must have as many inputs as targets, at least one, got {n} inputs and {len(targets)} targets"
             )
     return inputs, targets
-
-
-def _plain(inputs: Tree) -> Tree:
-    """Return a tree of a user's mappings and tuples as one of dicts and tuples."""
-    return tree.mapped(lambda leaf: leaf, inputs)
 
 
 def _refuse_other_pairs(parts: Sequence[Any], name: str) -> None:

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from raychains import samplers
 from raychains.core.spec import ChainSpec, Part
+from raychains.data.source import Resident
 from raychains.schedules import Cyclical
 from raychains.tasks.base import seeded
+from raychains.tasks.user_model import adapt
 from tests.chain.chain_tasks import VariedDigits
 
 BATCH, STEPS = 24, 24
@@ -33,11 +35,16 @@ class PlainDigits(VariedDigits):
 
 
 class BranchDigits(VariedDigits):
-    """A layer that some micro-batches alone use, a parameter that none does, and buffers of other dtypes."""
+    """A layer that some micro-batches alone use, a parameter that none does, and buffers of other dtypes; inputs are
+    dicts."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.source = Resident({"input": self.source.inputs}, self.source.targets)
 
     def build_model(self, *, seed: int, lanes: int) -> nn.Module:
         with seeded(seed):
-            return nn.Sequential(nn.Linear(64, 10), _Branch())
+            return adapt(nn.Sequential(nn.Linear(64, 10), _Branch()), None)
 
 
 class _Branch(nn.Module):

@@ -38,8 +38,8 @@ BLOCKS: dict[str, Callable[[Names], bool]] = {
     "docs/get-started/first-run.md 0": lambda names: names["out"].probabilities.shape == (100, 2),
     "docs/how-to/local-learning-coefficient.md 1": lambda names: Path("step400.pt").is_file(),
     "docs/how-to/own-model.md 0": good_fit,
-    "docs/how-to/own-model.md 1": lambda names: names["p"].shape == (20, 12, 12, 2),
     "docs/reference/samplers.md 0": lambda names: len(names["samples"]) == 4,
+    "docs/how-to/own-model.md 2": lambda names: names["p"].shape == (20, 12, 12, 2),
 }
 """Pages' blocks by number, with what must hold of their variables."""
 

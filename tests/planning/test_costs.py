@@ -12,13 +12,14 @@ import torch
 from raychains import Task, tasks
 from raychains.api.commands import plan, rate
 from raychains.chain.chain import Chain
+from raychains.chain.planned_network import sizes
 from raychains.chain.sample_index import expected_samples
 from raychains.cli import main
 from raychains.core.config import Plan, Run
 from raychains.core.sample import Sample
 from raychains.data.prepared.manifest import Manifest, Shard, Split
 from raychains.planning import methods
-from raychains.planning.costs import costs, draws, predicted, sizes
+from raychains.planning.costs import costs, draws, predicted
 from raychains.planning.presets import default_arms
 from raychains.report.terminal import cost_lines
 from raychains.store import ChainStore, RunStore, Storage, codec

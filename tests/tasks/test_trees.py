@@ -198,6 +198,8 @@ def test_results_predictions_exports_and_answers_of_sequences_are_the_same_numbe
     x = {name: t for name, t in batch.items() if name != "labels"}
     p = result.predict(batch)  # labels are left out
     np.testing.assert_array_equal(p, result.predict({name: t.numpy() for name, t in x.items()}))
+    shares = (result.predictive().draws(batch, 2000) == 1).mean(0)[:, 0]
+    assert (np.abs(shares - p[:, 1]) < 4.5 * np.sqrt(p[:, 1] * (1 - p[:, 1]) / 2000) + 1e-3).all()
     nll = -np.log(p[np.arange(20), batch["labels"]]).mean()
     assert nll == pytest.approx(result.table(full=True)["nll"].iloc[0], abs=1e-6)
     path = result.export(str(tmp_path / "words.safetensors")).path

@@ -41,10 +41,10 @@ def test_the_parts_are_disjoint_of_the_asked_size_and_keep_each_class_s_share(va
         return
     task = classify(val_split=val_split)
     assert task.num_data == 40 - held and task.settings()["val_split"] == held
-    learned, kept = rows(task._train, 40 - held), rows(task._val, held)
+    learned, kept = rows(task._train, 40 - held), rows(task._sets["val"], held)
     assert not learned & kept and learned | kept == {tuple(row) for row in X[TRAIN].double().tolist()}
     share = LABELS[TRAIN].double().mean().item()
-    assert abs(int(task._val.targets.sum()) - held * share) < 1
+    assert abs(int(task._sets["val"].targets.sum()) - held * share) < 1
     assert list(task.splits()) == ["test", "train", "val"] and len(task.splits()["val"]._labels) == held
     assert task.epoch(seed=0, batch_size=1).__len__() == 40 - held
 
@@ -63,10 +63,12 @@ def test_one_seed_gives_one_split_and_another_another_however_the_data_are_kept(
     assert kept["streamed"].streamed
     assert len({t.spec() for t in kept.values()}) == 1
     for task in kept.values():
-        assert torch.equal(task._val[0:10], first._val[0:10]) and torch.equal(task._val.targets, first._val.targets)
+        assert torch.equal(task._sets["val"][0:10], first._sets["val"][0:10]) and torch.equal(
+            task._sets["val"].targets, first._sets["val"].targets
+        )
     assert len({tuple(samples_of(t)) for t in kept.values()}) == 1
     other = classify(val_split=0.25, split_seed=1)
-    assert rows(other._val, 10) != rows(first._val, 10)
+    assert rows(other._sets["val"], 10) != rows(first._sets["val"], 10)
     assert len({t.fingerprint for t in (first, other, classify(), classify(val_split=9))}) == 4
     prints = {t.splits()[s].fingerprint for t in (first, other) for s in ("train", "val")}
     assert len(prints) == 4  # predictions that a store keeps are found by these
@@ -78,7 +80,7 @@ def test_chains_never_see_what_is_held_out() -> None:
     """Other values in the held-out places, huge ones, leave every sample as it is."""
     for make in (classify, regress):
         task = make(val_split=12)
-        held = {tuple(row) for row in task._val[0:12].tolist()}
+        held = {tuple(row) for row in task._sets["val"][0:12].tolist()}
         poisoned = X[TRAIN].clone()
         places = [i for i, row in enumerate(poisoned.tolist()) if tuple(row) in held]
         assert len(places) == 12
@@ -224,16 +226,20 @@ def test_whole_groups_are_held_out_and_are_part_of_the_identity() -> None:
     held_by_seed = set()
     for seed in range(4):
         task = classify(groups=groups, val_split=10, split_seed=seed)
-        held = [i for i, x in enumerate(X[TRAIN].double().tolist()) if tuple(x) in rows(task._val, len(task._val))]
+        held = [
+            i
+            for i, x in enumerate(X[TRAIN].double().tolist())
+            if tuple(x) in rows(task._sets["val"], len(task._sets["val"]))
+        ]
         days = {groups[i] for i in held}
         assert len(held) == 12 == 4 * len(days), "the fewest groups that make ten examples or more"
-        assert task.num_data == 28 and not rows(task._train, 28) & rows(task._val, 12)
+        assert task.num_data == 28 and not rows(task._train, 28) & rows(task._sets["val"], 12)
         held_by_seed.add(frozenset(days))
     assert len(held_by_seed) > 1
     one, other = classify(groups=groups, val_split=10), classify(groups=np.roll(groups, 1), val_split=10)
     assert one.fingerprint != other.fingerprint and classify(groups=groups).fingerprint == classify().fingerprint
     nearly_all = classify(groups=groups, val_split=39)
-    assert nearly_all.num_data == 4 and len(nearly_all._val) == 36, "one group is left to learn from"
+    assert nearly_all.num_data == 4 and len(nearly_all._sets["val"]) == 36, "one group is left to learn from"
     for wrong, words in ((groups[:5], "for each of 40 examples"), (["a"] * 40, "two different ones or more")):
         with refused("groups must be", words):
             classify(groups=wrong)
@@ -245,4 +251,4 @@ def test_a_task_of_an_import_path_is_divided_again_by_the_same_seed() -> None:
     assert parts[0].fingerprint != parts[1].fingerprint
     for part in parts:
         task_cache.forget()
-        assert rows(tasks.build(part.spec())._val, 16) == rows(part._val, 16)
+        assert rows(tasks.build(part.spec())._sets["val"], 16) == rows(part._sets["val"], 16)

@@ -38,6 +38,70 @@ class Planned:
     """The starts of other arms, of a comparison of checkpoints."""
 
 
+class ArmList:
+    """Arms one after another, with what is planned and printed with them.
+
+    Args:
+        task: the task's name.
+        notes: lines to begin with.
+    """
+
+    def __init__(self, task: str, notes: Sequence[str] = ()) -> None:
+        self._task, self._notes = task, [*notes]
+        self._arms: list[Arm] = []
+        self._members: dict[str, ChainSpec] = {}
+        self._starts: dict[str, Mapping[str, Tensor] | None] = {}
+
+    def add(
+        self,
+        method: methods.Method,
+        *,
+        name: str,
+        label: str,
+        chains: int,
+        groups: int,
+        family: str | None = None,
+        noise: str = "",
+        published: Mapping[str, str] | None = None,
+        variables: tuple[str, ...] = (),
+    ) -> None:
+        """Add the arm of a method.
+
+        Args:
+            name: as `Arm.name`; ``label``, ``published`` and ``variables`` likewise.
+            chains: of each group of repeats.
+            groups: of repeats.
+            family: as `Arm.sampler`; default the sampler's kind.
+            noise: a line on the noise that the method injects.
+        """
+        self._members |= method.members_of(range(groups), range(chains))
+        self._notes += [*(f"warning: {w}" for w in method.schedule.warnings()), *filter(None, [noise]), *method.notes()]
+        self._starts[method.start.digest or ""] = method.start.tensors
+        self._arms.append(
+            Arm(
+                name=name,
+                label=label,
+                sampler=family or method.spec.sampler.kind,
+                schedule=method.spec.schedule.kind,
+                chains=tuple(tuple(method.chain(group, c) for c in range(chains)) for group in range(groups)),
+                length=method.length,
+                published=published or {},
+                variables=variables,
+            )
+        )
+
+    def planned(self, task: Task, split: str | None = None) -> Planned:
+        """Return the comparison of the arms, of which ``task`` is one's; evaluated on its usual split unless told otherwise."""
+        unit, usual = methods.unit_and_split(task)
+        comparison = Comparison(
+            task=self._task, unit=unit, split=split or usual, arms=tuple(self._arms), starts=self._members
+        )
+        first, *further = self._starts.values()
+        return Planned(
+            comparison, list(dict.fromkeys(self._notes)), first, [start for start in further if start is not None]
+        )
+
+
 def plan(options: Compare, task: Task | None = None) -> Planned:
     """Return the comparison of the preset that the options name.
 
@@ -64,10 +128,8 @@ def arms_of(preset: Preset, options: Compare, task: Task | None = None) -> Plann
     methods.check_used(_common(options, preset), [v.sampler for v in preset.variants], _schedules(preset))
     methods.check_scheduled(options, _schedules(preset))
     made: dict[Any, Task] = {}
-    arms: list[Arm] = []
-    starts: dict[str, ChainSpec] = {}
+    arms, total = ArmList(preset.task, [f"preset {preset.name}: {preset.about}"]), 0
     seen: set[str] = set()
-    notes, total = [f"preset {preset.name}: {preset.about}"], 0
     for variant in preset.variants:
         methods.check_used(_over(Compare(), variant.options), [variant.sampler], [_schedule(preset, variant)])
         own = _over(_common(options, preset), variant.options)
@@ -78,32 +140,20 @@ def arms_of(preset: Preset, options: Compare, task: Task | None = None) -> Plann
         repeats, lanes = methods.repeats_and_lanes(own, method.task, preset.task)
         total += own.chains * (repeats // lanes)
         methods.check_total(total)
-        arm = _arm(preset, variant, method, own.chains, repeats // lanes)
-        starts |= method.members(range(repeats // lanes), range(own.chains))
-        notes += [f"warning: {w}" for w in method.schedule.warnings()]
-        if method.spec.digest not in seen and not methods.noise_free(variant.sampler):
-            notes.append(f"{arm.label}: {method.noise().partition(': ')[2]}")
-        notes += method.notes()
+        label = methods.named(variant.sampler).label
+        label = f"{label}, {variant.label}" if variant.label else label
+        new = method.spec.digest not in seen and not methods.noise_free(variant.sampler)
         seen.add(method.spec.digest)
-        arms.append(arm)
-    unit, split = methods.unit_and_split(method.task)
-    comparison = Comparison(task=preset.task, unit=unit, split=split, arms=tuple(arms), starts=starts)
-    return Planned(comparison, list(dict.fromkeys(notes)), method.start.tensors)
-
-
-def _arm(preset: Preset, variant: Variant, method: methods.Method, chains: int, groups: int) -> Arm:
-    family, label = method.spec.sampler.kind, methods.named(variant.sampler).label
-    schedule = _schedule(preset, variant)
-    return Arm(
-        name=f"{family}-{schedule}-{chains}x{method.length}-{variant.name}",
-        label=f"{label}, {variant.label}" if variant.label else label,
-        sampler=family,
-        schedule=schedule,
-        chains=tuple(tuple(method.chain(group, c) for c in range(chains)) for group in range(groups)),
-        length=method.length,
-        published={},
-        variables=variant.variables,
-    )
+        arms.add(
+            method,
+            name=f"{method.spec.sampler.kind}-{schedule}-{own.chains}x{method.length}-{variant.name}",
+            label=label,
+            chains=own.chains,
+            groups=repeats // lanes,
+            noise=f"{label}: {method.noise().partition(': ')[2]}" if new else "",
+            variables=variant.variables,
+        )
+    return arms.planned(method.task)
 
 
 def _schedule(preset: Preset, variant: Variant) -> str:

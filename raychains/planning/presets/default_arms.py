@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from raychains import samplers, schedules
 from raychains.core.config import Compare, Run, Sampling
 from raychains.core.errors import UserError
-from raychains.core.spec import ChainSpec
 from raychains.core.user_code import path_of
-from raychains.planning import Arm, Comparison, methods
+from raychains.planning import methods
 from raychains.planning.presets import arms
-from raychains.planning.presets.arms import Planned
+from raychains.planning.presets.arms import ArmList, Planned
 from raychains.tasks import Task
 
 NAMES = {name: method.label for name, method in samplers.METHODS.items()}
@@ -98,11 +95,7 @@ def run(options: Run, task: Task | None = None) -> Planned:
 def _plan(options: Sampling, name: str, task: Task, columns: Iterable[tuple[str, _Column]]) -> Planned:
     methods.check_chains(options.chains)
     repeats, lanes = methods.repeats_and_lanes(options, task, name)
-    made: list[Arm] = []
-    notes: list[str] = []
-    starts: dict[str, ChainSpec] = {}
-    start: Mapping[str, Tensor] | None = None
-    columns = list(columns)
+    made, columns = ArmList(name), list(columns)
     methods.check_total(sum(options.chains if column.parallel else 1 for _, column in columns) * (repeats // lanes))
     for sampler, column in columns:
         if not column.parallel and options.chains == 1:
@@ -110,33 +103,24 @@ def _plan(options: Sampling, name: str, task: Task, columns: Iterable[tuple[str,
         method = methods.resolve(
             options, task=task, name=name, sampler=sampler, schedule=column.schedule, halve=column.halve
         )
-        notes += [f"warning: {w}" for w in method.schedule.warnings()]
-        if not column.halve and not methods.noise_free(sampler):
-            notes.append(method.noise())
-        notes += method.notes()
-        start = method.start.tensors
         chains = options.chains if column.parallel else 1
         label = f"{methods.named(sampler).label_under(column.schedule)}, {chains} chain{'s' * (chains > 1)}"
-        starts |= method.members(range(repeats // lanes), range(chains))
         own_name = sampler.startswith("snapshot") or method.spec.early_stop is not None
         family = sampler if own_name else method.spec.sampler.kind
         # The published figures hold for the paper's own settings: four chains of 50,000 steps.
         as_published = task.low_dimensional and method.length == 50_000 and chains == (4 if column.parallel else 1)
         value = PUBLISHED_TABLE4.get((family, column.schedule, column.parallel)) if as_published else None
-        made.append(
-            Arm(
-                name=f"{family}-{column.schedule}-{chains}x{method.length}",
-                label=f"{label}, E/2" if column.halve else label,
-                sampler=family,
-                schedule=column.schedule,
-                chains=tuple(tuple(method.chain(group, c) for c in range(chains)) for group in range(repeats // lanes)),
-                length=method.length,
-                published={"modes": value} if value else {},
-            )
+        made.add(
+            method,
+            name=f"{family}-{column.schedule}-{chains}x{method.length}",
+            label=f"{label}, E/2" if column.halve else label,
+            chains=chains,
+            groups=repeats // lanes,
+            family=family,
+            noise="" if column.halve or methods.noise_free(sampler) else method.noise(),
+            published={"modes": value} if value else {},
         )
-    unit, split = methods.unit_and_split(task)
-    comparison = Comparison(task=name, unit=unit, split=split, arms=tuple(made), starts=starts)
-    return Planned(comparison, list(dict.fromkeys(notes)), start)
+    return made.planned(task)
 
 
 def _distinct(field: str, values: Sequence[str]) -> None:

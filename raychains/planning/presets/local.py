@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from raychains.chain import initialization
+from raychains.chain import planned_network
 from raychains.core.config import Local, Run
 from raychains.core.errors import UserError, require
 from raychains.core.options import check_refused
 from raychains.core.spec import Part
-from raychains.core.validation import integer, positive
-from raychains.planning import Arm, Comparison, ensemble_start, methods, settings
-from raychains.planning.presets.arms import Planned
+from raychains.core.validation import integer
+from raychains.planning import ensemble_start, methods, settings
+from raychains.planning.presets.arms import ArmList, Planned
 from raychains.priors import Centred
 from raychains.schedules import NonCyclical
 from raychains.tasks import Task
@@ -44,25 +41,23 @@ def local(options: Local, task: Task | None = None) -> Planned:
     require(
         options.nbeta is not None or n > 2, "nbeta", options.nbeta, f"be given for {n} examples: n/ln n is no number"
     )
-    nbeta = options.nbeta if options.nbeta is not None else n / math.log(n)
+    nbeta = options.nbeta if options.nbeta is not None else n / math.log(n)  # which 1 example has not
     labels = 1.0 if options.sampler == "psgld" else task.labels_per_example  # whose steps do not grow with the gradient
-    epsilon = options.epsilon if options.epsilon is not None else EPSILON / labels
-    lr: Any = options.lr if options.lr is not None else epsilon * nbeta / 2
-    positive("lr", lr)
+    epsilon = settings.layered(options.epsilon, EPSILON / labels)
+    lr = settings.layered(options.lr, epsilon * nbeta / 2)
     own, burn_in = _chains(options, task, lr=float(lr), temperature=n / nbeta)
     methods.check_used(own, [options.sampler], ["constant"])
     methods.check_chains(options.chains)
     repeats, _ = methods.repeats_and_lanes(own, task, options.task)
     chosen = [tuple(options.parameters), *((group,) for group in options.groups)]
-    _check_patterns(options, task)
+    planned_network.check_patterns(task, parameters=options.parameters, groups=options.groups)
     names = _names(options.init_from)
     methods.check_total(options.chains * repeats * len(names) * len(chosen))
-    arms: list[Arm] = []
-    notes = [
+    about = (
         f"local posterior: nβ = {nbeta:.5g} of n = {n}, γ = {options.gamma:g}, ε = {2 * float(lr) / nbeta:.3g} "
         f"(lr = {float(lr):.3g}), {burn_in} epochs of burn-in"
-    ]
-    starts: dict[str, Mapping[str, Tensor]] = {}
+    )
+    arms = ArmList(options.task, [about])
     numbers: dict[str, int] = {}  # of the first file with the same tensors
     for k, (file, name) in enumerate(zip(options.init_from, names, strict=True)):
         for patterns in chosen:
@@ -73,27 +68,19 @@ def local(options: Local, task: Task | None = None) -> Planned:
             if options.gamma > 0:
                 prior = Centred(std=math.sqrt(nbeta / (n * options.gamma))).to_json()
                 method = dataclasses.replace(method, spec=dataclasses.replace(method.spec, prior=Part.from_json(prior)))
-            assert method.start.tensors is not None and method.start.digest is not None
-            starts[method.start.digest] = method.start.tensors
+            assert method.start.digest is not None
             same = options.init_from[numbers.setdefault(method.start.digest, k)]
             new = numbers[method.start.digest] == k
             require(new, "init_from", file, f"name each start once: its tensors are those of {same}")
-            notes += [*(f"warning: {w}" for w in method.schedule.warnings()), *method.notes()]
             group = " ".join(patterns)
-            arms.append(
-                Arm(
-                    name=f"{name} {group}" if group else name,
-                    label=f"{name}, {group}" if group else name,
-                    sampler=method.spec.sampler.kind,
-                    schedule="constant",
-                    chains=tuple(tuple(method.chain(r, c) for c in range(options.chains)) for r in range(repeats)),
-                    length=method.length,
-                    published={},
-                )
+            arms.add(
+                method,
+                name=f"{name} {group}" if group else name,
+                label=f"{name}, {group}" if group else name,
+                chains=options.chains,
+                groups=repeats,
             )
-    comparison = Comparison(task=options.task, unit="epochs", split="train", arms=tuple(arms))
-    first, *further = starts.values()
-    return Planned(comparison, list(dict.fromkeys(notes)), first, further)
+    return arms.planned(task, split="train")
 
 
 def _check(options: Local) -> None:
@@ -114,29 +101,20 @@ def _check(options: Local) -> None:
     require(not twice, "groups", " ".join(options.groups), "be different patterns, and others than `parameters`")
 
 
-def _check_patterns(options: Local, task: Task) -> None:
-    """Refuse a pattern that matches no parameter, by the option that it was given as."""
-    names = [name for name, _ in task.build_model(seed=0, lanes=1).named_parameters()]
-    for field in ("parameters", "groups"):
-        for pattern in getattr(options, field):
-            known = f"match names of parameters: there are {initialization.some(names)}"
-            require(any(fnmatchcase(name, pattern) for name in names), field, pattern, known)
-
-
 def _chains(options: Local, task: Task, *, lr: float, temperature: float) -> tuple[Run, int]:
     """Return the options of the chains as `methods.resolve` reads them, and the epochs of their burn-in."""
     base = methods.defaults(options.task, task).of(methods.named(options.sampler).kind)
-    epochs = options.epochs if options.epochs is not None else base.epochs
-    batch = options.batch_size if options.batch_size is not None else base.batch_size
+    epochs = settings.layered(options.epochs, base.epochs)
+    batch = settings.layered(options.batch_size, base.batch_size)
     assert epochs is not None
     integer("batch_size", batch, 1, task.num_data)
-    burn_in = options.burn_in if options.burn_in is not None else epochs // 5
+    burn_in = settings.layered(options.burn_in, epochs // 5)
     integer("burn_in", burn_in, 0, epochs - 1, f": of {epochs} epochs one at least is kept")
     per_epoch = math.ceil(task.num_data / batch)
     steps, unkept = epochs * per_epoch, burn_in * per_epoch
     most = math.ceil((steps - unkept) / (options.thinning or 1))
-    draws = options.draws if options.draws is not None else min(DRAWS, most)
-    thinning = options.thinning if options.thinning is not None else max(1, (steps - unkept) // draws)
+    draws = settings.layered(options.draws, min(DRAWS, most))
+    thinning = settings.layered(options.thinning, max(1, (steps - unkept) // draws))
     room = math.ceil((steps - unkept) / thinning)
     require(draws <= room, "draws", draws, f"be at most {room}: the steps behind the burn-in, {thinning} apart")
     given = settings.read("sampler_settings", options.sampler_settings)
@@ -147,12 +125,12 @@ def _chains(options: Local, task: Task, *, lr: float, temperature: float) -> tup
     fields |= {
         "lr": lr,
         "temperature": temperature,
-        "weight_decay": options.weight_decay if options.weight_decay is not None else 0.0,
+        "weight_decay": settings.layered(options.weight_decay, 0.0),
         "epochs": epochs,
         "burn_in": 0,
         "thinning": thinning,
         "pack": "none",
-        "repeats": options.repeats if options.repeats is not None else 1,
+        "repeats": settings.layered(options.repeats, 1),
         "sampler_settings": {**own, **given},
         "schedule_settings": {
             "samples": draws,
