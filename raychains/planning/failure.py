@@ -205,11 +205,7 @@ def announced(
 
 @dataclass
 class Liveness:
-    """Signs of life of a worker: of its work, and its answers to the question where it is.
-
-    Args:
-        timeout: seconds of silence that are always allowed.
-    """
+    """Signs of life of a worker: of its work, and its answers to the question where it is."""
 
     timeout: float = TIMEOUT
     steps: Pace = field(init=False)
@@ -230,6 +226,7 @@ class ChainPace(Liveness):
     """The steps of one attempt at a chain, and its worker's answers.
 
     Args:
+        timeout: seconds of silence that are always allowed.
         failures: losses of the chain's workers since it last progressed.
     """
 
@@ -297,6 +294,9 @@ class EvaluatorPace(Liveness):
 
     Jobs of one ``kind`` take about as long: ``slowest`` holds the seconds of the slowest of each, 0 where only evaluators'
     first jobs are known. ``lost`` says how often the oldest job was lost.
+
+    Args:
+        timeout: seconds of silence that are always allowed.
     """
 
     _did: bool = False
