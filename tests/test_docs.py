@@ -17,7 +17,7 @@ import pytest
 from raychains import measures, samplers
 from raychains.cli import COMMANDS, parse
 from raychains.core.errors import UserError
-from raychains.core.registry import is_path
+from raychains.core.user_code import is_path
 from raychains.measures import weights
 from raychains.planning import views
 from raychains.samplers import METHODS

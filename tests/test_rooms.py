@@ -138,7 +138,7 @@ def test_the_rule_above_finds_what_it_should(room: str, code: str, wrong: bool) 
 
 CIRCLES: dict[frozenset[str], str] = {
     frozenset(
-        f"tasks{name}" for name in ("", ".base", ".defaults", ".density", ".module", ".import_paths", ".task_cache")
+        f"tasks{name}" for name in ("", ".base", ".defaults", ".density", ".module", ".task_cache")
     ): "Task.from_module and Task.from_log_density make subclasses"
 }
 """Files that import each other, and why."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from raychains.callbacks import NAMES, Callback, CallbackList
 from raychains.core.config import Common
 from raychains.core.errors import UserError, require, unknown_name
-from raychains.core.registry import installed, is_path, load, path_of
+from raychains.core.user_code import installed, is_path, load, path_of
 from raychains.store import RunStore, Storage
 from raychains.store.filesystem import LONGEST_PART
 

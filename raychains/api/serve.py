@@ -12,6 +12,7 @@ from raychains.core.config import Serve
 from raychains.core.errors import UserError, check_gone, renamed, require, shown
 from raychains.core.options import make, options_of
 from raychains.core.ports import check_free, is_loopback
+from raychains.core.user_code import import_folders
 from raychains.planning import duration
 
 if TYPE_CHECKING:
@@ -132,8 +133,6 @@ def _source(options: Serve, model: nn.Module | None = None) -> Source:
 
 
 def _bound(options: Serve, source: Source) -> Any:
-    from raychains.orchestration.task_payload import import_folders
-
     orchestration = _orchestration()
     config = orchestration.ReplicaConfig(
         source=source,

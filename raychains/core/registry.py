@@ -1,28 +1,18 @@
-"""Registries without a list: built-in parts are found in their folder, the user's own by import path, ``module:name``.
-
-A user's part is imported where the user names it, by an option, and in the workers of that user's run. A name that is only
-read from a store is never imported.
-
-An installed package gives its parts short names by entry points of the groups ``raychains.samplers``, ``raychains.schedules``,
-``raychains.tasks``, ``raychains.measures`` and ``raychains.callbacks``.
-"""
+"""Registries without a list: built-in parts are found in their folder, the user's own by import path (`user_code`)."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import os
 import pkgutil
 import re
-import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import cache, lru_cache
+from collections.abc import Collection, Mapping
+from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
 
-from raychains.core.errors import UserError, format_error, require, unknown_name
-from raychains.core.source import is_ours, source_of
+from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.spec import Part
+from raychains.core.user_code import imported, installed, is_path, load, path_of, source_of
 
 T = TypeVar("T")
 
@@ -33,8 +23,6 @@ NAMES_WRITTEN = {
     "preset": ("planning/presets", r'Preset\(\s*name="([\w-]+)"'),
 }
 """Folders of named parts, and how their modules write the names: commands know them before anything heavy is imported."""
-_LOCAL: dict[str, type[Any]] = {}
-"""Classes that no other process can import, by their import path: of a script, a notebook or a function."""
 
 
 def modules_defining(folder: str, constant: str) -> tuple[str, ...]:
@@ -172,100 +160,3 @@ def _differs(part: Part, kind: Any) -> str:
             f"{part.source[:12]} there): a changed class makes new chains under a new `name`"
         )
     return ""
-
-
-def own_kind(part: type[Any]) -> None:
-    """Give a user's class its import path as ``kind``, whatever it states: the same wherever it is imported."""
-    if not is_ours(part.__module__):
-        part.kind = f"{part.__module__}:{part.__qualname__}"
-        give([part])
-
-
-def give(parts: Iterable[type[Any]]) -> None:
-    """Make classes known by their kind that cannot be imported by it."""
-    _LOCAL.update({part.kind: part for part in parts if is_local(part.kind)})
-
-
-def is_local(path: str) -> bool:
-    """Return whether an import path is of a script, a notebook or a function, where other processes find nothing."""
-    module, _, name = path.partition(":")
-    return module == "__main__" or "<" in name
-
-
-def local(kinds: Iterable[str] | None = None) -> dict[str, type[Any]]:
-    """Return those of some kinds, or of all, that are classes which other processes cannot import."""
-    return {kind: _LOCAL[kind] for kind in (_LOCAL if kinds is None else dict.fromkeys(kinds)) if kind in _LOCAL}
-
-
-def is_path(name: str) -> bool:
-    """Return whether a name is an import path and no short name."""
-    return ":" in name
-
-
-def installed(group: str) -> dict[str, str]:
-    """Return the import paths of installed packages' parts of a group (``samplers``, …) by short name; none is imported."""
-    return _entry_points(group, tuple(sys.path))
-
-
-@lru_cache(maxsize=64)
-def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, str]:
-    from importlib.metadata import entry_points
-
-    return {entry.name: f"{entry.module}:{entry.attr}" for entry in entry_points(group=f"raychains.{group}")}
-
-
-def path_of(group: str, name: str) -> str:
-    """Return the import path of an installed package's short name; any other name as it is."""
-    return name if is_path(name) else installed(group).get(name, name)
-
-
-def imported(path: str) -> Any:
-    """Return the object at ``module:name`` if this process has imported the module already, else None."""
-    if path in _LOCAL:
-        return _LOCAL[path]
-    module, _, name = path.partition(":")
-    found: Any = sys.modules.get(module)
-    for part in name.split("."):
-        found = getattr(found, "__dict__", {}).get(part)  # a module's own __getattr__ may import
-    return found
-
-
-def load(field: str, path: str) -> Any:
-    """Return the object at ``module:name``, which is imported; the current folder is searched first.
-
-    Raises:
-        UserError: no such module or name, or a module that raises when it is imported.
-    """
-    if path in _LOCAL:
-        return _LOCAL[path]
-    module, _, name = path.partition(":")
-    if "/" in module or module.endswith(".py"):
-        shown = f"{module.rpartition('/')[2].removesuffix('.py')}:{name}"
-        raise UserError(
-            f"{field} must be an import path 'module:name', not a file's, got {path!r}: write {shown} in the file's folder"
-        )
-    try:
-        with _current_folder_first():
-            found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (Exception, SystemExit) as error:  # whatever a user's module raises
-        raise UserError(
-            f"{field} must be an import path 'module:name', got {path!r}: {format_error(error, kind=True)}"
-        ) from None
-    return found
-
-
-@contextlib.contextmanager
-def _current_folder_first() -> Iterator[None]:
-    """Make imports in the body search the current folder first, as ``python -m`` does, and those after it last."""
-    folder = os.getcwd()
-    known = folder in sys.path or "" in sys.path
-    sys.path.insert(0, folder)
-    importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        sys.path.remove(folder)
-        if not known:
-            sys.path.append(folder)  # what a function imports when it is called

@@ -63,7 +63,7 @@ class Part:
     revision: int
     settings: Mapping[str, JSON] = field(default_factory=dict)
     source: str | None = None
-    """sha256 of a user's class, `raychains.core.source`; None of a built-in one, and in older versions' specs."""
+    """sha256 of a user's class, `raychains.core.user_code`; None of a built-in one, and in older versions' specs."""
     facts: Mapping[str, JSON] | None = field(default=None, compare=False)
     """Facts that a stored plan has of a user's class, for readers that do not import it; no part of the JSON form."""
 

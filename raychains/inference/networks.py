@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from raychains import models
-from raychains.core import registry, tree
+from raychains.core import tree, user_code
 from raychains.core.errors import RaychainsError, UserError, format_error, require, shown
 from raychains.core.tree import Tree
 from raychains.data.source import LABELS, check_plain
@@ -202,7 +202,7 @@ def rebuild(network: Any, file: str, trust: bool) -> nn.Module:
             "or give the network, load(file, model=net)"
         )
     try:
-        made = registry.load("network", path)(**settings)
+        made = user_code.load("network", path)(**settings)
     except Exception as error:  # whatever a user's code raises
         raise UserError(f"{file}: the network {path!r} cannot be built here: {format_error(error)}") from None
     if not isinstance(made, nn.Module):

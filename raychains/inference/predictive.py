@@ -16,11 +16,11 @@ from raychains.chain.precision import DTYPES, built
 from raychains.chain.sample_index import expected_samples
 from raychains.core import tree
 from raychains.core.errors import UserError, require, unknown_name
-from raychains.core.registry import is_local, is_path
 from raychains.core.rng import seeded
 from raychains.core.sample import check_tensors
 from raychains.core.spec import ChainSpec
 from raychains.core.tree import Tree
+from raychains.core.user_code import is_local, is_path
 from raychains.core.validation import integer, is_int, is_number
 from raychains.evaluation.base import fed, normalised
 from raychains.evaluation.regression import outputs

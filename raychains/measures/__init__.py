@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import cast
 
 from raychains.core.errors import require, unknown_name
-from raychains.core.registry import installed, is_path, load, modules_defining, path_of
+from raychains.core.registry import modules_defining
+from raychains.core.user_code import installed, is_path, load, path_of
 from raychains.measures.base import Context, Figure, Measure, Tables
 
 NAMES = modules_defining("measures", "MEASURE")

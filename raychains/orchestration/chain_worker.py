@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from raychains import __version__
 from raychains.core.spec import MOST_ROWS
-from raychains.orchestration.messages import AttemptStatus, ChainAssignment, ChainWorkerConfig, TaskPayload
+from raychains.core.user_code import UserCode
+from raychains.orchestration.messages import AttemptStatus, ChainAssignment, ChainWorkerConfig
 
 if TYPE_CHECKING:  # the actor sets its environment up before it imports torch
     from raychains.chain.proof import Trial
@@ -51,7 +52,7 @@ class ChainWorker:
         self._attempts: dict[str, Attempt] = {}
         """By digest: the last chain's, or in a pack those of its rows."""
         self._packs = attempt.Packs()
-        self._payload: TaskPayload | None = None
+        self._payload: UserCode | None = None
         self._tasks: dict[str, Task] = {}
         self._by_object = False
         self._socket: socket.socket | None = None
@@ -59,7 +60,7 @@ class ChainWorker:
     def __repr__(self) -> str:
         return self._name
 
-    def ready(self, payload: TaskPayload | None = None, trial: Trial | None = None) -> str:
+    def ready(self, payload: UserCode | None = None, trial: Trial | None = None) -> str:
         """Work for another driver, on the task of ``payload``; return the version of raychains here.
 
         Raises:

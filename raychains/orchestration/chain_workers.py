@@ -11,14 +11,15 @@ from typing import Any
 
 from raychains import __version__
 from raychains.chain.proof import Trial
-from raychains.core.errors import RaychainsError, UserError
+from raychains.core.errors import UserError
 from raychains.core.spec import ChainSpec
+from raychains.core.user_code import UserCode
 from raychains.orchestration.chain_worker import ChainWorker, PackWorker
-from raychains.orchestration.messages import AttemptStatus, ChainAssignment, ChainWorkerConfig, TaskPayload
+from raychains.orchestration.messages import AttemptStatus, ChainAssignment, ChainWorkerConfig
 from raychains.orchestration.resource_config import ResourceConfig, Slots
 from raychains.orchestration.workers import CLOCK, ActorOptions, CallFailed, Clock, Names, Workers
 from raychains.planning.coordinator import AttemptEvent, Ended, Event, Sampled, SlotLost, SlotReady, Start
-from raychains.planning.stall import ChainPace
+from raychains.planning.failure import ChainPace
 from raychains.store import Storage
 
 log = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ class ChainWorkers:
         root: Storage,
         slots: Slots,
         resources: ResourceConfig,
-        payload: TaskPayload | None,
+        payload: UserCode | None,
         names: Names | None = None,
         clock: Clock = CLOCK,
         trial: Trial | None = None,
@@ -115,10 +116,10 @@ class ChainWorkers:
         self._number = itertools.count()
         self._pending: dict[int, _Worker] = {}
         """Workers that are not up yet, oldest first."""
-        self._max_stillborn, self._stillborn = resources.max_failures, 0
+        self._policy, self._stillborn = resources.failure_policy, 0
         self._stall_timeout = resources.stall_timeout
         self._left: set[int] = set()
-        """Slots on nodes that will be gone soon."""
+        """Slots on draining nodes."""
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -183,7 +184,7 @@ class ChainWorkers:
         return self.workers.start(kind, self._names.run, options, replace(self.config, name=name))
 
     def leaving(self) -> list[int]:
-        """Return the slots of workers that have an actor on a node which will be gone soon."""
+        """Return the slots of workers that have an actor on a draining node."""
         actors = {actor for worker in self._workers.values() for actor in worker.actors}
         gone = set(self.workers.leaving(actors)) if actors else set()
         self._left = {slot for slot, worker in self._workers.items() if gone.intersection(worker.actors)}
@@ -368,8 +369,7 @@ class ChainWorkers:
         self._stillborn += worker.slot in self._pending and worker.leads and not with_node
         self._detached(worker.slot)
         self._end(worker)
-        if self._stillborn > self._max_stillborn:
-            raise RaychainsError(f"{self._stillborn} workers in a row died before they were up; the last: {reason}")
+        self._policy.check_starts(self._stillborn, reason)
         return SlotLost(worker.slot, reason)
 
     def _ask(self, worker: _Worker) -> None:

@@ -11,7 +11,7 @@ from raychains.orchestration.resource_wait import ResourceWait
 from raychains.orchestration.sampling import Sampling
 from raychains.orchestration.workers import CLOCK, Clock
 from raychains.planning import events
-from raychains.planning.stall import LONGEST_LOOK
+from raychains.planning.failure import LONGEST_LOOK, announced
 
 WAIT = 0.2
 """Seconds between looks at Ctrl-C when nothing else happens."""
@@ -132,15 +132,6 @@ class Driver:
             self._callback.on(events.Resumed())
         self._waiting = reasons[0] if reasons else None
 
-    def _watch_evaluation(self, seconds: float) -> None:
-        """Tell the callback once when the evaluation stalls, and once when it goes on."""
-        stall = self.evaluation.watch(seconds)
-        if stall is not None and not self._evaluation_stalls:
-            self._callback.on(events.Stalled(seconds=stall.seconds, reason=stall.reason))
-        elif stall is None and self._evaluation_stalls:
-            self._callback.on(events.StallEnded())
-        self._evaluation_stalls = stall is not None
-
     def _tick(self, *, last: bool = False) -> None:
         now = self._clock.monotonic()
         if now < self._tick_due and not last:
@@ -148,7 +139,8 @@ class Driver:
         before = self._clock.thread_time()  # CPU time: a machine that is busy with other things makes ticks no rarer
         seconds, self._ticked = min(now - self._ticked, LONGEST_LOOK), now
         running = self.sampling.tick(seconds) if self.sampling is not None else []
-        self._watch_evaluation(seconds)
+        stall = self.evaluation.watch(seconds)
+        self._evaluation_stalls = announced(self._evaluation_stalls, stall, self._callback)
         self._announce_waiting()
         coordinator = self.sampling.coordinator if self.sampling is not None else None
         slots = len(self.sampling.workers) if self.sampling is not None else 0

@@ -12,21 +12,20 @@ from typing import Any, Generic, TypeVar
 
 from raychains import tasks
 from raychains.core.errors import RaychainsError
+from raychains.core.user_code import UserCode
 from raychains.orchestration.evaluation_worker import EvaluationWorker
-from raychains.orchestration.messages import EvaluationConfig, EvaluatorConfig, TaskPayload
+from raychains.orchestration.messages import EvaluationConfig, EvaluatorConfig
 from raychains.orchestration.resource_config import ResourceConfig, Slots
 from raychains.orchestration.task_payload import pack
-from raychains.orchestration.workers import LEAVE_EVERY, ActorOptions, CallFailed, Names, Workers
+from raychains.orchestration.workers import ActorOptions, CallFailed, Names, Workers
 from raychains.planning.comparison import Comparison
-from raychains.planning.stall import Pace, Stall
+from raychains.planning.failure import LEAVE_EVERY, EvaluatorPace, Stall, check_job
 from raychains.store import Storage
 
 log = logging.getLogger(__name__)
 
 IN_FLIGHT = 2
 """Jobs handed to one evaluator ahead of its answers."""
-ATTEMPTS = 10
-"""Evaluators or objects that one job may lose before it is given up: a sample may be what kills them."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -50,14 +49,11 @@ class Evaluator:
 
     actor: Any
     jobs: dict[Any, Any] = field(default_factory=dict)
-    silent: float = 0.0
-    """Seconds since it answered, or was given a job when it had none."""
-    answered: bool = False
+    pace: EvaluatorPace = field(default_factory=EvaluatorPace)
     asked: Any = None
     """The reference of an outstanding question whether its process is alive."""
-    answers: Pace = field(default_factory=Pace)
     leaves: bool = False
-    """Its node will be gone soon: it is given no more jobs."""
+    """Its node is draining: it is given no more jobs."""
 
 
 class Evaluators:
@@ -93,7 +89,7 @@ class Evaluators:
         comparison: Comparison,
         root: Storage,
         resources: ResourceConfig,
-        payload: TaskPayload | None = None,
+        payload: UserCode | None = None,
         *,
         workers: Workers | None = None,
         slots: Slots | None = None,
@@ -134,7 +130,7 @@ class Evaluators:
         )
         actor = self.workers.start(EvaluationWorker, self._names.run, options, config)
         self.workers.call(actor, "serve", self._work)  # before all jobs: calls run in their order
-        self.running.append(Evaluator(actor, answers=Pace(self._resources.stall_timeout)))
+        self.running.append(Evaluator(actor, pace=EvaluatorPace(self._resources.stall_timeout)))
 
     @property
     def staying(self) -> list[Evaluator]:
@@ -142,7 +138,7 @@ class Evaluators:
         return [evaluator for evaluator in self.running if not evaluator.leaves]
 
     def leaving(self) -> list[Evaluator]:
-        """Note which ones' nodes will be gone soon; return those that stayed until now."""
+        """Note which ones' nodes are draining; return those that stayed until now."""
         actors = {evaluator.actor: evaluator for evaluator in self.staying}
         found = [actors[actor] for actor in self.workers.leaving(actors)] if actors else []
         for evaluator in found:
@@ -174,7 +170,7 @@ class Evaluators:
 
 
 def _work(
-    comparison: Comparison, resources: ResourceConfig, payload: TaskPayload | None, workers: Workers
+    comparison: Comparison, resources: ResourceConfig, payload: UserCode | None, workers: Workers
 ) -> EvaluationConfig:
     main = comparison.task_spec
     if payload is None and not workers.in_process:
@@ -219,7 +215,7 @@ class JobQueue(ABC, Generic[J]):
         self._room: tuple[dict[int, Evaluator], ...] = tuple({} for _ in range(IN_FLIGHT))
         """Evaluators that have room, by how many jobs they have."""
         self._slowest: dict[str, float] = {}
-        """Seconds of the slowest job of each kind; 0 where only evaluators' first jobs are known."""
+        """See `EvaluatorPace`."""
         self._since_nodes = 0.0
         for evaluator in evaluators.running:
             self._seat(evaluator)
@@ -241,7 +237,7 @@ class JobQueue(ABC, Generic[J]):
         self._jobs.appendleft(job)
 
     def save(self) -> None:
-        """Copy what jobs made on nodes that will be gone soon."""
+        """Copy what jobs made on draining nodes."""
 
     def references(self) -> list[Any]:
         """Return the references to wait for."""
@@ -260,7 +256,7 @@ class JobQueue(ABC, Generic[J]):
         while self._jobs and (evaluator := next((e for row in self._room for e in row.values()), None)) is not None:
             job = self._jobs.popleft()
             if not self.stale(job):
-                evaluator.silent = evaluator.silent if evaluator.jobs else 0.0
+                evaluator.pace.steps.silent = evaluator.pace.steps.silent if evaluator.jobs else 0.0
                 ref = self.call(evaluator.actor, job)
                 evaluator.jobs[ref], self._asked[ref] = job, evaluator
                 self._seat(evaluator)
@@ -283,9 +279,7 @@ class JobQueue(ABC, Generic[J]):
                 self._check(job, error)
                 self.again(job, error)
             return None
-        pace = self._pace(evaluator, job)
-        pace.heard()
-        self._slowest[job.kind], evaluator.silent, evaluator.answered = pace.slowest, 0.0, True
+        evaluator.pace.did(self._slowest, job.kind, job.lost)
         return None if self.stale(job) else self.done(job, answer)
 
     def watch(self, seconds: float) -> Stall | None:
@@ -300,21 +294,23 @@ class JobQueue(ABC, Generic[J]):
         self._ask_whether_alive(busy, seconds)
         for evaluator in busy:
             job = next(iter(evaluator.jobs.values()))
-            stall = self._stall(evaluator, job)
+            stall = evaluator.pace.stall(self._slowest, job.kind, job.lost)
             if stall is None:
                 continue
             if self.workers.unplaced([evaluator.actor]):
-                evaluator.silent = evaluator.answers.silent = 0.0  # it waits for a node, which is announced by itself
+                evaluator.pace.steps.silent = evaluator.pace.answers.silent = (
+                    0.0  # for a node, which is announced by itself
+                )
             elif stall.given_up:
                 self.workers.kill(evaluator.actor)
-                self._check(job, CallFailed(f"{stall.reason} for {stall.seconds:.0f} s", died=True))
+                self._check(job, CallFailed(stall.loss, died=True))
                 self._lost(evaluator)
             else:
                 stalls.append(stall)
         return max(stalls, key=lambda stall: stall.seconds, default=None)
 
     def _leave_nodes(self, seconds: float) -> None:
-        """Give no more jobs to evaluators whose nodes will be gone soon, and end those that have done theirs."""
+        """Give no more jobs to evaluators on draining nodes, and end those that have done theirs."""
         self._since_nodes += seconds
         if self._since_nodes < LEAVE_EVERY:
             return
@@ -335,31 +331,11 @@ class JobQueue(ABC, Generic[J]):
         asked = {e.asked: e for e in busy if e.asked is not None}
         ready = {*self.workers.wait([*asked], 0.0)} if asked else set()
         for evaluator in busy:
-            evaluator.silent += seconds
-            if evaluator.asked is not None:
-                evaluator.answers.silent += seconds
+            evaluator.pace.passed(seconds, asked=evaluator.asked is not None)
             if evaluator.asked in ready:
-                evaluator.answers.heard()
+                evaluator.pace.answers.heard()
             if evaluator.asked is None or evaluator.asked in ready:
                 evaluator.asked = self.workers.call(evaluator.actor, "alive", group="control")
-
-    def _stall(self, evaluator: Evaluator, job: J) -> Stall | None:
-        """Return how an evaluator stalls; its process is the judge as long as its jobs have no pace."""
-        pace, answers = self._pace(evaluator, job), evaluator.answers
-        answers.patience = pace.patience
-        if answers.silent > answers.limit:
-            return Stall(
-                answers.silent, f"{job.kind} is not answered, nor is its worker", answers.silent > answers.last_limit
-            )
-        if pace.silent > pace.limit:
-            return Stall(pace.silent, f"{job.kind} is not answered", pace.known and pace.silent > pace.last_limit)
-        return None
-
-    def _pace(self, evaluator: Evaluator, job: J) -> Pace:
-        """Return the pace of an evaluator's oldest job; its first one loads libraries and data."""
-        known = 2 * (evaluator.answered and job.kind in self._slowest)
-        slowest = self._slowest.get(job.kind, 0.0)
-        return Pace(evaluator.answers.timeout, 2.0**job.lost, evaluator.silent, slowest, known)
 
     def close(self) -> None:
         """Let go of the evaluators and of the calls that are outstanding."""
@@ -383,8 +359,7 @@ class JobQueue(ABC, Generic[J]):
         if not (error.died or error.lost_object):
             raise RaychainsError(f"{self._job_name} failed: {error}") from error
         job.lost += 1
-        if job.lost > ATTEMPTS:
-            raise RaychainsError(f"{self._job_name} lost {job.lost} evaluators or objects in a row: {error}") from error
+        check_job(self._job_name, job.lost, error)
 
     def _lost(self, evaluator: Evaluator) -> None:
         log.warning("an evaluator was lost; its work is done again")

@@ -6,20 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# To every actor
-
-
-@dataclass(frozen=True)
-class TaskPayload:
-    """Everything that an actor needs from the user's process to build its task and chains."""
-
-    folders: tuple[str, ...] = ()
-    """Folders that the user's process imports from, the current one first."""
-    task: tuple[Any, ...] = ()
-    """A reference to the task where it is an object; none where its spec tells how to build it."""
-    classes: tuple[bytes, ...] = ()
-    """Pickled samplers and schedules of a script, a notebook or a function, which no other process can import."""
-
+from raychains.core.user_code import UserCode
 
 # To a chain worker
 
@@ -98,7 +85,7 @@ class EvaluationConfig:
     """JSON of the `TaskSpec`."""
     split: str
     """The task's split that comes first; every call names its own."""
-    payload: TaskPayload | None = None
+    payload: UserCode | None = None
     bins: int = 15
     """Bins of calibration errors."""
     keep: str = "none"

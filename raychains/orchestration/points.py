@@ -11,8 +11,8 @@ from raychains import tasks
 from raychains.orchestration.evaluator_pool import Evaluators, Job, JobQueue
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.planning.comparison import Comparison
+from raychains.planning.failure import LONGEST_LOOK
 from raychains.planning.points import Point
-from raychains.planning.stall import LONGEST_LOOK
 from raychains.store import Storage
 from raychains.store.caches import PointMetrics
 from raychains.tasks.splits import check_split

@@ -206,14 +206,14 @@ def _waiting_for_a_node(pending: Mapping[str, Mapping[str, Any]]) -> dict[str, b
 
 @_or_else((), "not known which nodes will be gone soon")
 def draining() -> Collection[str]:
-    """Return the ids of nodes that will be gone soon: a cloud's notice reaches Ray as SIGTERM to ``ray start --block``."""
+    """Return the ids of draining nodes: a cloud's notice reaches Ray as SIGTERM to ``ray start --block``."""
     found: Collection[str] = ray._private.state.state.get_draining_nodes()
     return found
 
 
 @_or_else([], "not known where actors are")
 def leaving(handles: Collection[Any]) -> list[Any]:
-    """Return those of these actors that are on nodes which will be gone soon."""
+    """Return those of these actors that are on draining nodes."""
     nodes = draining()
     if not nodes:
         return []

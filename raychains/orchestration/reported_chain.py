@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from ray.exceptions import RayActorError
@@ -29,6 +29,7 @@ from raychains.orchestration.messages import ChainAssignment
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.coordinator import Began, Ended, Sampled
 from raychains.planning.duration import seconds
+from raychains.planning.failure import FailurePolicy, Policy
 from raychains.planning.reports import ReportStep
 from raychains.store import ChainStore, SampleRecord, Storage, codec, initial_states
 from raychains.tasks import Task
@@ -85,7 +86,7 @@ class ReportedChain:
         self._chain = ChainStore(self._store.waiting(lambda reason: True), self.spec.digest)
 
     def leave(self) -> None:
-        """Have the chain write a checkpoint and end, since a node that it is on will be gone soon."""
+        """Have the chain write a checkpoint and end, since a node that it is on is draining."""
         if not self.leaving:
             self.leaving = True
             if (attempt := self.attempt) is not None:
@@ -126,8 +127,8 @@ class ReportedChain:
                 ended = yield from self._attempt(number, record)
                 if ended.outcome == "finished":
                     return
-                restarts = self.options.max_failures if self.options.on_divergence == "restart-cycle" else 0
-                if ended.outcome == "diverged" and self._noise < restarts:
+                policy = FailurePolicy(self.options.max_failures, cast(Policy, self.options.on_divergence))
+                if ended.outcome == "diverged" and policy.diverged(self._noise, ended.reason).remedy == "restart":
                     self._restart, self._restart_from = self._noise + 1, ended.cycle_start
                 elif ended.outcome != "stopped" and not (self.leaving and ended.outcome == "lost"):
                     raise ERRORS.get(ended.outcome, RaychainsError)(ended.reason)

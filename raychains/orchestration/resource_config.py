@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.orchestration.workers import Cluster
 from raychains.planning.capacity import ACCELERATOR, Fit, Node, describe, fit
-from raychains.planning.failure import MAX_FAILURES, Policy
-from raychains.planning.stall import TIMEOUT as STALL_TIMEOUT
+from raychains.planning.failure import MAX_FAILURES, FailurePolicy, Policy
+from raychains.planning.failure import TIMEOUT as STALL_TIMEOUT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,13 +35,13 @@ class ResourceConfig:
     """Seconds that a run of which no chain runs waits for a slot; None is `raychains.orchestration.resource_wait.TIMEOUT` for
     one that no node has, and without end for one that others hold."""
     stall_timeout: float = STALL_TIMEOUT
-    """Seconds of silence that a chain or an evaluation is always allowed: see `raychains.planning.stall`."""
+    """Seconds of silence that a chain or an evaluation is always allowed: see `raychains.planning.failure`."""
     checkpoint_every: float = 60.0
     """Seconds between checkpoints of each chain; one is written at the ends of cycles as well."""
     max_failures: int = MAX_FAILURES
     """Losses in a row without progress that a chain survives; also the most restarts of one that diverges."""
     max_preemptions: int | None = None
-    """Times that a chain leaves a node which will be gone soon; None is any number."""
+    """Times that a chain leaves a draining node; None is any number."""
     on_divergence: Policy = "stop"
     data_root: str | None = None
     evaluate: bool = True
@@ -59,6 +59,11 @@ class ResourceConfig:
             require(bool(self.accelerator_type.strip()), "accelerator_type", self.accelerator_type, "be a type of GPU")
             used = self.gpus_per_chain != 0 or self.gpus_per_evaluator != 0
             require(used, "accelerator_type", self.accelerator_type, "be left out where nothing holds a GPU")
+
+    @property
+    def failure_policy(self) -> FailurePolicy:
+        """What becomes of chains whose workers die or leave, and of those that diverge."""
+        return FailurePolicy(self.max_failures, self.on_divergence, self.max_preemptions)
 
     def slots(self, cluster: Cluster, *, run_chains: bool = True) -> Slots:
         """Return the cluster's slots now, beside the GPUs that evaluators hold.

@@ -77,9 +77,7 @@ def driver_of(
     inexact = {digest for digest, spec in specs.items() if not spec.exact}
     starts = {d: start for d in unfinished if (start := specs[d].start_chain) is not None and start not in seconds}
     packs = {digest: pack_key(spec) for digest, spec in specs.items() if spec.pack}
-    coordinator = Coordinator(
-        unfinished, resources.max_failures, resources.on_divergence, inexact, resources.max_preemptions, starts, packs
-    )
+    coordinator = Coordinator(unfinished, resources.failure_policy, inexact, starts, packs)
     sampling = Sampling(specs, root, coordinator, chain_workers, lease, queue, results, callback, clock)
     wait = ResourceWait(slots, chain_workers, resources.slot_timeout, resources.gpus_per_evaluator, clock)
     where = {"where": "this process"} if workers.in_process else {}

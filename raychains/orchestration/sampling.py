@@ -17,11 +17,12 @@ from raychains.orchestration.chain_workers import ChainWorkers, Waiting
 from raychains.orchestration.evaluation_queue import EvaluationQueue
 from raychains.orchestration.lease import Lease, PeerDrivers
 from raychains.orchestration.outcome import Results
-from raychains.orchestration.workers import CLOCK, LEAVE_EVERY, Clock
+from raychains.orchestration.workers import CLOCK, Clock
 from raychains.planning import coordinator as c
 from raychains.planning import events
 from raychains.planning.budget import steps_made
 from raychains.planning.eta import Speed
+from raychains.planning.failure import LEAVE_EVERY, NOT_UP
 from raychains.store import ChainStore, Storage
 
 log = logging.getLogger(__name__)
@@ -167,7 +168,7 @@ class Sampling:
         return running
 
     def _leave_nodes(self) -> None:
-        """Take chains off nodes that will be gone soon."""
+        """Have chains on draining nodes write a checkpoint and go on elsewhere: the coordinator answers with `Stop`."""
         now = self._clock.monotonic()
         if now - self._asked_for_nodes < LEAVE_EVERY:
             return
@@ -185,12 +186,12 @@ class Sampling:
         """
         stalled = {}
         for slot, digest, pace in self.workers.watch(seconds):
-            reason = "a worker does not come up" if digest is None else ""
+            reason = NOT_UP if digest is None else ""
             stall = pace.announce(self._callback, digest=digest, slot=slot, reason=reason)
             if stall is not None:
                 stalled[slot] = pace.steps.silent
                 if stall.given_up:
-                    self.handle(self.workers.give_up(slot, f"{stall.reason} for {stall.seconds:.0f} s"))
+                    self.handle(self.workers.give_up(slot, stall.loss))
         return stalled
 
     @property

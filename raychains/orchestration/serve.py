@@ -22,10 +22,11 @@ from starlette.responses import Response
 
 from raychains.core import gpus, tree
 from raychains.core.errors import RayLost, UserError, format_error, last_line
+from raychains.core.user_code import import_from
 from raychains.inference import model_card, requests
 from raychains.inference.requests import Accepted, Answer, InputForm, Question, Refused
 from raychains.inference.source import Source
-from raychains.orchestration import ray_private, ray_watch, task_payload
+from raychains.orchestration import ray_private, ray_watch
 from raychains.orchestration.ray_workers import RayWorkers
 from raychains.planning.capacity import fit
 
@@ -98,7 +99,7 @@ class Predictor:
     """
 
     def __init__(self, config: ReplicaConfig) -> None:
-        task_payload.import_from(config.folders)
+        import_from(config.folders)
         self._config = config
         self._arriving: list[asyncio.Timeout] = []
         device = gpus.best().type if config.gpu else "cpu"

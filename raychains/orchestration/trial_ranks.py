@@ -12,8 +12,9 @@ import ray
 import torch
 
 from raychains.chain.process_group import Ranks
+from raychains.core.user_code import UserCode
 from raychains.orchestration.chain_worker import ChainWorker, meeting
-from raychains.orchestration.messages import ChainAssignment, ChainWorkerConfig, TaskPayload
+from raychains.orchestration.messages import ChainAssignment, ChainWorkerConfig
 from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.workers import ActorOptions, CallFailed, Names
 
@@ -28,7 +29,7 @@ class TrialRanks:
         payload: what they need to build the task.
     """
 
-    def __init__(self, size: int, cpus: float, config: ChainWorkerConfig, payload: TaskPayload) -> None:
+    def __init__(self, size: int, cpus: float, config: ChainWorkerConfig, payload: UserCode) -> None:
         self.size, self._workers = size, RayWorkers()
         names, reservation = Names(config.name), ray.util.get_current_placement_group()
         self._actors: list[Any] = []
@@ -41,7 +42,7 @@ class TrialRanks:
             self._workers.result(ready)
 
     def leaving(self) -> bool:
-        """Return whether the node of one of them will be gone soon."""
+        """Return whether the node of one of them is draining."""
         return bool(self._workers.leaving(self._actors))
 
     def follow(self, assignment: ChainAssignment) -> Callable[[torch.device], Ranks]:

@@ -1,4 +1,4 @@
-"""The user's task, samplers, schedules and import folders, for the processes that Ray Tune or Ray Train starts."""
+"""The user's code for the processes that Ray Tune or Ray Train starts: it is pickled with the class or function that they run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import ray
 
 from raychains import tasks
+from raychains.core import user_code
+from raychains.core.user_code import UserCode
 from raychains.orchestration import task_payload
 from raychains.tasks import Task
 
@@ -38,25 +40,23 @@ def _shared(ref: Any) -> SharedTask:
     return SharedTask(ray.get(ref))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class UserParts:
-    """They are pickled with the class or function that those processes run."""
+    """The code, with the task where the user passed an object."""
 
-    task: SharedTask | None
-    """The task where the user passed an object."""
-    folders: tuple[str, ...]
-    """Folders that the user's process imports from."""
-    classes: tuple[bytes, ...]
-    """The user's samplers and schedules that no other process can import: `task_payload.pack_classes`."""
+    code: UserCode
 
     @classmethod
     def of(cls, task: Task | None) -> UserParts:
-        """Return those of this process, with the ``task`` where the user passed an object."""
-        shared = SharedTask(task) if task is not None else None
-        return cls(task=shared, folders=task_payload.import_folders(), classes=task_payload.pack_classes())
+        """Return that of this process, with the ``task`` where the user passed an object."""
+        return cls(user_code.pack(task_payload.dumps, task=() if task is None else (SharedTask(task),)))
+
+    @property
+    def task(self) -> SharedTask | None:
+        """The task, if any."""
+        return self.code.task[0] if self.code.task else None
 
     def unpack(self) -> Task | None:
-        """Make them known to this process; return the task where it is an object."""
-        task_payload.import_from(self.folders)
-        task_payload.unpack_classes(self.classes)
+        """Make it known to this process; return the task where it is an object."""
+        user_code.unpack(self.code, task_payload.loads)
         return tasks.give(self.task.get()) if self.task is not None else None

@@ -32,8 +32,6 @@ class Clock(Protocol):
 
 
 CLOCK: Clock = time
-LEAVE_EVERY = 1.0
-"""Seconds between looks at nodes that will be gone soon, which have 30 as a rule."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,7 @@ class Cluster(Protocol):
         """Return how many of these actors have no process yet: they wait for a node with room. 0 where that is unknown."""
 
     def leaving(self, actors: Collection[Any]) -> Collection[Any]:
-        """Return those of these actors whose nodes will be gone soon; none where that is unknown."""
+        """Return those of these actors whose nodes are draining; none where that is unknown."""
 
 
 class Workers(Cluster, Protocol):

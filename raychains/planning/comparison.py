@@ -11,8 +11,8 @@ from typing import Any
 
 from raychains import samplers, schedules
 from raychains.core.errors import UserError, require
-from raychains.core.registry import imported, is_path
 from raychains.core.spec import ChainSpec, Part, digest_of
+from raychains.core.user_code import imported, is_path
 from raychains.core.validation import integer, is_number, positive_int
 
 FACTS = {"sampler": ("variables", "gradients_per_step"), "schedule": ("kept", "cycle_count")}

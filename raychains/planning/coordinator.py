@@ -11,8 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from raychains.core.errors import last_line
-from raychains.planning.failure import MAX_FAILURES, Policy, remedy
+from raychains.planning.failure import FailurePolicy, Verdict
 
 if TYPE_CHECKING:
     from raychains.store import SampleRecord
@@ -46,7 +45,7 @@ class SlotLost:
 
 @dataclass(frozen=True)
 class NodeLeaves:
-    """The node of a worker will be gone soon: a cloud takes a spot machine back, or an autoscaler one that is not needed."""
+    """The node of a worker is draining: a cloud takes a spot machine back, or an autoscaler one that is not needed."""
 
     slot: int
 
@@ -253,7 +252,7 @@ class ChainState:
     failures: int = 0
     """Losses since the last progress."""
     preemptions: int = 0
-    """Times that it left a node which was about to go; no failures."""
+    """Times that it left a draining node; no failures."""
     restart: int = 0
     """The noise streams of the last attempt that began."""
     due: int = 0
@@ -269,21 +268,16 @@ class Coordinator:
 
     Args:
         unfinished: digests of the chains in the order to run them.
-        max_failures: losses in a row without progress that a chain survives; the next one gives it up. Also the most
-            times that a chain is restarted because it diverged.
-        on_divergence: what becomes of a chain that diverges: see `raychains.planning.failure`.
+        policy: decides on chains whose workers die or leave, and on those that diverge.
         inexact: chains that take another path from every checkpoint: samples after it are forgotten.
-        max_preemptions: times that a chain may leave a node which is about to go; None is any number.
         starts: by digest the unfinished chains that others start at: these wait for them, and are given up with them.
         kinds: those of packed chains, by digest: a slot takes those of its own kind, and one without a kind all others. A chain whose next
             loss would give it up becomes a kind of its own, so that one which ends its process does not take the others of its pack along.
     """
 
     unfinished: Collection[str]
-    max_failures: int = MAX_FAILURES
-    on_divergence: Policy = "stop"
+    policy: FailurePolicy = field(default_factory=FailurePolicy)
     inexact: Collection[str] = ()
-    max_preemptions: int | None = None
     starts: Mapping[str, str] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     chains: dict[str, ChainState] = field(init=False)
@@ -292,7 +286,7 @@ class Coordinator:
     hosts: dict[int, str] = field(init=False, default_factory=dict)
     """Kinds of slots that have one."""
     leaving: set[int] = field(init=False, default_factory=set)
-    """Slots whose nodes will be gone soon."""
+    """Slots whose nodes are draining."""
     stopping: bool = field(init=False, default=False)
     storage_refused: str | None = field(init=False, default=None)
     """Why the storage took no more, when that ended the run."""
@@ -332,18 +326,8 @@ class Coordinator:
                 return self._leave(slot)
             case Claimed(slot, digest, attempt):
                 return self._claimed(slot, digest, attempt)
-            case Began(digest, attempt, drawn, step, restart) if self._current(digest, attempt):
-                chain = self.chains[digest]
-                if restart != chain.restart:  # another path from its ``drawn``-th sample on
-                    return self._another_path(digest, drawn, step, restart)
-                if step > chain.step:  # hours may lie between samples: a checkpoint further on is progress too
-                    chain.step, chain.failures = step, 0
-                if digest in self.inexact and drawn < chain.accepted:
-                    return self._another_path(digest, drawn, step, restart)
-                # After a loss the pool may hold samples after the checkpoint; they are drawn again and stay as they are.
-                missing: list[Action] = [Recover(digest, drawn)] if chain.accepted < drawn else []
-                chain.accepted = max(chain.accepted, drawn)
-                return missing
+            case Began(digest, attempt) if self._current(digest, attempt):
+                return self._began(event)
             case Sampled(digest, attempt, position) if self._current(digest, attempt):
                 chain = self.chains[digest]
                 if position < chain.accepted:
@@ -362,6 +346,20 @@ class Coordinator:
                 return self._stop_all()
             case _:
                 return []
+
+    def _began(self, event: Began) -> list[Action]:
+        digest, drawn, step, restart = event.digest, event.drawn, event.step, event.restart
+        chain = self.chains[digest]
+        if restart != chain.restart:  # another path from its ``drawn``-th sample on
+            return self._another_path(digest, drawn, step, restart)
+        if step > chain.step:  # hours may lie between samples: a checkpoint further on is progress too
+            chain.step, chain.failures = step, 0
+        if digest in self.inexact and drawn < chain.accepted:
+            return self._another_path(digest, drawn, step, restart)
+        # After a loss the pool may hold samples after the checkpoint; they are drawn again and stay as they are.
+        missing: list[Action] = [Recover(digest, drawn)] if chain.accepted < drawn else []
+        chain.accepted = max(chain.accepted, drawn)
+        return missing
 
     def _claimed(self, slot: int, digest: str, attempt: int) -> list[Action]:
         chain = self.chains[digest]
@@ -424,11 +422,7 @@ class Coordinator:
     def _preempted(self, digest: str) -> list[Action]:
         chain = self.chains[digest]
         chain.preemptions += 1
-        if self.max_preemptions is not None and chain.preemptions > self.max_preemptions:
-            return self._fail(digest, f"it had to leave its node {chain.preemptions} times")
-        chain.status = "waiting"
-        self.queue.appendleft(digest)
-        return []
+        return self._obey(digest, self.policy.preempted(chain.preemptions))
 
     def _assign(self, slot: int) -> list[Action]:
         kind = self.hosts.get(slot, "")
@@ -455,13 +449,10 @@ class Coordinator:
             self.leaving.discard(slot)
             return self._preempted(digest)
         chain.failures += 1
-        if chain.failures > self.max_failures:
-            return self._fail(digest, f"{reason} ({chain.failures} losses in a row without progress)")
-        if chain.failures == self.max_failures and digest in self.kinds:
+        verdict = self.policy.lost(chain.failures, reason)
+        if verdict.alone and digest in self.kinds:
             self.kinds[digest] = digest
-        chain.status = "waiting"
-        self.queue.appendleft(digest)
-        return []
+        return self._obey(digest, verdict)
 
     def _ended(self, digest: str, outcome: Ending, reason: str) -> list[Action]:
         chain = self.chains[digest]
@@ -470,7 +461,7 @@ class Coordinator:
         chain.slot, chain.reason, self.slots[slot] = None, reason, None
         first: list[Action] = []
         if outcome == "diverged":
-            first = self._diverged(digest, reason)
+            first = self._obey(digest, self.policy.diverged(chain.restart, reason))
         elif outcome == "storage_refused":
             chain.status = "stopped"
             first = [] if self.stopping else self._stop_all()
@@ -481,24 +472,26 @@ class Coordinator:
             left = outcome == "stopped" and not self.stopping  # nobody asked but for another driver that has the chain
             chain.status = "elsewhere" if left else outcome
             if outcome == "failed":
-                first = self._fail(digest, reason)
+                first = self._obey(digest, Verdict("fail", reason))
             elif outcome == "finished":
                 self._begin_those_at(digest)
         return first + self._assign(slot)
 
-    def _diverged(self, digest: str, reason: str) -> list[Action]:
+    def _obey(self, digest: str, verdict: Verdict) -> list[Action]:
+        """Queue a chain again, or give it up, and with it those that start at it."""
         chain = self.chains[digest]
-        match remedy(self.on_divergence, restarts=chain.restart, max_failures=self.max_failures):
-            case "restart":
-                chain.status, chain.due = "waiting", chain.restart + 1
-                self.queue.appendleft(digest)
-                return [Restart(digest, chain.due, reason)]
-            case "drop":
-                return self._drop(digest, reason)
-            case _:
-                if times := chain.restart:
-                    reason = f"{reason} (restarted {times} time{'s' * (times > 1)} with fresh noise)"
-                return self._fail(digest, reason)
+        if verdict.remedy in ("fail", "drop"):
+            dropped, chain.reason = verdict.remedy == "drop", verdict.reason
+            chain.status = "dropped" if dropped else "failed"
+            those = verdict.of_those_at(digest)
+            gone = Drop(digest, verdict.reason) if dropped else Fail(digest, verdict.reason)
+            return [gone, *(a for other in self.starting_at(digest) for a in self._obey(other, those))]
+        chain.status = "waiting"
+        self.queue.appendleft(digest)
+        if verdict.remedy == "again":
+            return []
+        chain.due = chain.restart + 1
+        return [Restart(digest, chain.due, verdict.reason)]
 
     # Chains that start at others
 
@@ -509,15 +502,3 @@ class Coordinator:
                 place = self._place[other]
                 at = next((n for n, d in enumerate(self.queue) if self._place[d] > place), len(self.queue))
                 self.queue.insert(at, other)
-
-    def _fail(self, digest: str, reason: str) -> list[Action]:
-        """Give a chain up, and those that start at it."""
-        self.chains[digest].status, self.chains[digest].reason = "failed", reason
-        why = f"chain {digest[:12]}, which it starts at, failed: {last_line(reason)}"
-        return [Fail(digest, reason), *(a for other in self.starting_at(digest) for a in self._fail(other, why))]
-
-    def _drop(self, digest: str, reason: str) -> list[Action]:
-        """Drop a chain, and those that start at it."""
-        self.chains[digest].status, self.chains[digest].reason = "dropped", reason
-        why = f"chain {digest[:12]}, which it starts at, was dropped: {last_line(reason)}"
-        return [Drop(digest, reason), *(a for other in self.starting_at(digest) for a in self._drop(other, why))]

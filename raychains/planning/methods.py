@@ -17,9 +17,8 @@ from raychains.chain.planned_network import Start
 from raychains.chain.precision import check_task, not_exact
 from raychains.core.config import Common, Run, Sampling
 from raychains.core.errors import UserError, require
-from raychains.core.registry import is_path
-from raychains.core.source import source_of
 from raychains.core.spec import MOST_ROWS, ChainSpec, EarlyStop, Part
+from raychains.core.user_code import is_path, source_of
 from raychains.core.validation import integer, is_int
 from raychains.data.root import root_of
 from raychains.planning import ensemble_start, per_sampler, settings

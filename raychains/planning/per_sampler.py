@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from raychains import samplers
 from raychains.core.config import Sampling
 from raychains.core.errors import UserError, require, shown, unknown_name
-from raychains.core.registry import path_of
+from raychains.core.user_code import path_of
 from raychains.core.validation import as_number, is_number
 from raychains.planning import settings
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from raychains.core.errors import UserError, format_error, shown
-from raychains.core.registry import own_kind
 from raychains.core.sample import THETA
 from raychains.core.spec import EarlyStop
+from raychains.core.user_code import own_kind
 from raychains.core.validation import integer, positive_int
 from raychains.samplers.groups import (
     MISSING_GRAD,

@@ -14,9 +14,8 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 from raychains.core.errors import UserError, require
-from raychains.core.registry import own_kind
-from raychains.core.source import source_of
 from raychains.core.spec import Part
+from raychains.core.user_code import own_kind, source_of
 from raychains.core.validation import fraction, integer, is_int, is_number, positive_int
 
 LARGEST_LR = 1e30

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
+from types import FunctionType, ModuleType
+from typing import Any
 
-from raychains.core.errors import UserError, require
-from raychains.core.registry import check_name, imported, path_of
-from raychains.core.source import is_ours
+from raychains.core.errors import UserError, format_error, require
+from raychains.core.registry import check_name
 from raychains.core.spec import TaskSpec
-from raychains.tasks import import_paths, task_cache
+from raychains.core.user_code import imported, is_ours, load, path_of
+from raychains.tasks import task_cache
 from raychains.tasks.base import LogDensity, PredictiveTask, Task
 
 NAMES: dict[str, str] = {
@@ -53,6 +56,7 @@ __all__ = [
     "Task",
     "build",
     "check_known",
+    "construct",
     "forget",
     "give",
     "give_again",
@@ -66,7 +70,6 @@ __all__ = [
 ]
 
 forget, give, give_again, travels = task_cache.forget, task_cache.give, task_cache.give_again, task_cache.travels
-takes = import_paths.takes
 
 
 def make(name: str, **settings: object) -> Task:
@@ -78,7 +81,7 @@ def make(name: str, **settings: object) -> Task:
     kind = kind_of(name)
     if hasattr(kind, "fitted") and all(takes(kind, setting) for setting in settings):
         settings = kind.fitted(settings)
-    task = import_paths.construct(_path(name), settings)
+    task = construct(_path(name), settings)
     return task if name in NAMES else give(task)  # found again by its spec, so that its data are read once
 
 
@@ -90,7 +93,7 @@ def kind_of(name: str) -> Callable[..., Task]:
     """
     require(isinstance(name, str), "name", name, "be a task's name or an import path 'module:name'")
     check_name("task", name)
-    return import_paths.find(_path(name))
+    return _found(_path(name))
 
 
 def _path(name: str) -> str:
@@ -136,9 +139,94 @@ def build(spec: TaskSpec) -> Task:
     known = task_cache.find(spec)
     if known is not None:
         return known
-    task = import_paths.construct(spec.kind, spec.settings)
+    task = construct(spec.kind, spec.settings)
     if task.revision != spec.revision:
         raise UserError(f"task {spec.kind} revision must be {task.revision} for this version, got {spec.revision}")
     if task.fingerprint != spec.fingerprint:
         raise UserError(f"task {spec.kind}: {task_cache.changed(task.spec(), spec)}")
     return task
+
+
+# Tasks by import path: a class, or a function that returns one
+
+
+def _found(path: str) -> Callable[..., Task]:
+    """Return the Task subclass, or the function that makes a task, at ``module:name``; the current folder is searched first.
+
+    Raises:
+        UserError: no such module or name, a module that raises when it is imported, or something that makes no task.
+    """
+    found = load("task", path)
+    if isinstance(found, type) and issubclass(found, Task):
+        return found
+    if isinstance(found, type) or not _makes_tasks(found):
+        raise UserError(
+            "task must name a subclass of raychains.Task, or a function that returns a task in a module that imports "
+            f"raychains, got {path!r}"
+        )
+    return found
+
+
+def construct(path: str, settings: Mapping[str, Any]) -> Task:
+    """Make the task at ``path`` with its JSON arguments.
+
+    A class that states its `Task.settings` is rebuilt by them; any other path by these arguments. A ``val_split`` that
+    it does not take itself is held out of the task that it makes, by the ``split_seed`` beside it (`Task.holding_out`).
+
+    Raises:
+        UserError: nothing that makes a task at the path; arguments that do not fit; a function that raises, or returns no task.
+    """
+    make = _found(path)
+    for name in ("kind", "revision", "fingerprint"):
+        if name in settings:
+            raise UserError(f"task {path}: an argument cannot be called {name!r}, which a spec has already: rename it")
+    of_split = () if takes(make, "val_split") else ("val_split", "split_seed")
+    held = {name: settings[name] for name in of_split if name in settings}
+    settings = {name: value for name, value in settings.items() if name not in held}
+    try:
+        task = make(**settings)
+    except UserError:
+        raise
+    except TypeError as error:
+        if _inside(error) and not is_ours(make.__module__):
+            raise UserError(f"task {path} raised {format_error(error, kind=True)}") from None
+        raise UserError(f"task {path}: {error}") from None
+    except (Exception, SystemExit) as error:
+        if is_ours(make.__module__):
+            raise
+        raise UserError(f"task {path} raised {format_error(error, kind=True)}") from None
+    if not isinstance(task, Task):
+        raise UserError(f"task {path} must return a raychains.Task, got {type(task).__name__}")
+    if not isinstance(make, type) or type(task).settings is Task.settings:
+        task.origin = (path, dict(settings))
+    return task.holding_out(held.get("val_split", 0.0), held.get("split_seed", 0))
+
+
+def takes(make: Callable[..., Any], name: str) -> bool:
+    """Return whether what makes a task has an argument of this name, or any."""
+    parameters = inspect.signature(make).parameters
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def _inside(error: BaseException) -> bool:
+    """Return whether an exception came from within the function that was called, not from the call itself."""
+    trace = error.__traceback__
+    return trace is not None and trace.tb_next is not None
+
+
+def _makes_tasks(found: Any) -> bool:
+    """Return whether something may be called for a task.
+
+    A plan in a store names its task by an import path, too, so a function is called only where it is meant to make tasks: a
+    plain function of a module that imports raychains. ``os:system`` is none.
+    """
+    function = inspect.unwrap(found) if callable(found) else found
+    function = getattr(function, "__func__", function)
+    if not isinstance(function, FunctionType) or is_ours(function.__module__ or ""):
+        return False
+    return any(is_ours(_home(value)) for value in function.__globals__.values())
+
+
+def _home(value: Any) -> str:
+    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    return name if isinstance(value, ModuleType | type | FunctionType) and isinstance(name, str) else ""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from raychains.core import registry
+from raychains.core import user_code
 from raychains.core.errors import UserError, format_error, near_miss, require, shown
 from raychains.core.validation import as_number, is_number
 from raychains.evaluation.base import Evaluation
@@ -359,7 +359,7 @@ def distributed_to_json(likelihood: Distributed) -> dict[str, Any]:
     if name is not None:
         return {"name": name, **settings}
     path = f"{kind.__module__}:{kind.__qualname__}"
-    if registry.is_local(path) or registry.imported(path) is not kind:
+    if user_code.is_local(path) or user_code.imported(path) is not kind:
         raise UserError(
             "task must have a likelihood of raychains, or of a class that can be imported, to be written to a file, got "
             f"{kind.__name__}: use `Result.posterior`, which is in memory"
@@ -420,7 +420,7 @@ def _imported(path: str, settings: Any, file: str, trust: bool) -> Distributed:
             "give the likelihood, load(file, likelihood=…)"
         )
     try:
-        made = registry.load("likelihood", path)(**settings)
+        made = user_code.load("likelihood", path)(**settings)
     except Exception as error:  # whatever a user's code raises
         raise UserError(f"{file}: the likelihood {path!r} cannot be made here: {format_error(error)}") from None
     require(isinstance(made, Distributed), "likelihood", path, f"make a Distributed: {file} names it")

@@ -17,6 +17,7 @@ from torch import nn
 from raychains.core.errors import UserError, require
 from raychains.core.sample import tensors_sha256
 from raychains.core.spec import TaskSpec, canonical_json
+from raychains.core.user_code import is_local
 from raychains.core.validation import MOST, is_int
 from raychains.tasks.base import Task
 
@@ -112,8 +113,7 @@ def find(spec: TaskSpec) -> Task | None:
 def travels(task: Task) -> bool:
     """Return whether other processes need the object itself, being of no class that they could import and rebuild."""
     kind = task.spec().kind
-    module, _, name = kind.partition(":")
-    return kind in MADE_BY_HAND or module == "__main__" or "<" in name
+    return kind in MADE_BY_HAND or is_local(kind)
 
 
 def _divided_as(task: Task, spec: TaskSpec) -> Task:

@@ -18,6 +18,7 @@ from raychains.orchestration import lease
 from raychains.orchestration.lease import Lease, PeerDrivers
 from raychains.orchestration.sampling import Sampling
 from raychains.planning import coordinator as c
+from raychains.planning.failure import FailurePolicy
 from raychains.store import ChainStore
 from raychains.tasks.mixture import Mixture25
 from tests.orchestration.worlds import comparison, root
@@ -156,7 +157,7 @@ def test_drivers_that_share_chains_all_end_run_each_once_and_take_over_from_the_
     drivers = []
     for name in names:
         own = chance.sample(digests, chance.randint(4, 12))
-        coordinator = c.Coordinator(own, max_failures=10_000)
+        coordinator = c.Coordinator(own, FailurePolicy(10_000))
         drivers.append(Sharing(name, coordinator, holder, done, living, ran))
     for n in range(3000):
         if n == 10 and seed % 2:

@@ -15,8 +15,8 @@ import torch
 
 import raychains as rc
 from raychains import samplers
-from raychains.core.source import source_of
 from raychains.core.spec import Part
+from raychains.core.user_code import source_of
 from raychains.planning import methods
 from raychains.planning.presets import default_arms
 from tests.checks import refused

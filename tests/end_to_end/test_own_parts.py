@@ -19,7 +19,7 @@ import pytest
 import raychains as rc
 from raychains.api import sampling
 from raychains.cli import main
-from raychains.core import registry
+from raychains.core import user_code
 from raychains.core.checksum import unsealed
 from raychains.orchestration.worker_pool import WorkerPool
 from raychains.planning import methods
@@ -324,7 +324,7 @@ def test_a_class_of_a_function_travels_to_the_workers(folder: Path) -> None:
     assert (
         arm.label == "Half constant, 1 chain" and arm.chains[0][0].sampler.kind == Half.kind and "<locals>" in Half.kind
     )
-    assert registry.is_local(Half.kind)
+    assert user_code.is_local(Half.kind)
     assert finished_chains(result.store.root, result.comparison.chains()) == {*result.comparison.chains()}
 
     def made(stuck: Any) -> type:

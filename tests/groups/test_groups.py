@@ -16,7 +16,7 @@ import pytest
 import raychains as rc
 from raychains.core.errors import Interrupted
 from raychains.orchestration import resource_wait
-from raychains.planning import stall
+from raychains.planning import failure
 from raychains.planning.events import ChainBegan, ChainFailed, Tick, WorkerLost
 from tests.checks import refused
 from tests.groups.tasks import Mistaken
@@ -105,7 +105,7 @@ def test_a_pair_whose_driver_is_killed_and_one_of_which_is_stopped_goes_on_as_an
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rank 0 waits in a collective for the other's gradient, and its process answers."""
-    monkeypatch.setattr(stall, "SLOWEST", 5.0)  # its first steps take long
+    monkeypatch.setattr(failure, "SLOWEST", 5.0)  # its first steps take long
     settings = {"marker": str(tmp_path / "marker"), "step": -1, "pause": 0.03}
     given = {**mistaken(**settings), "chains": 1, "store": store}
     kill_a_driver(given)

@@ -17,11 +17,12 @@ from torch import nn
 from raychains import tasks
 from raychains.core.errors import RaychainsError, StorageAway
 from raychains.evaluation.base import Metric
-from raychains.orchestration.evaluator_pool import ATTEMPTS, Evaluators
+from raychains.orchestration.evaluator_pool import Evaluators
 from raychains.orchestration.points import measure
 from raychains.orchestration.ray_workers import failure
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.planning.capacity import Node
+from raychains.planning.failure import ATTEMPTS
 from raychains.planning.points import Point, combination
 from raychains.store.codec import Corrupt
 from raychains.tasks import Task

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 import raychains as rc
 from raychains import tasks
 from raychains.core.config import Common
+from raychains.core.user_code import UserCode
 from raychains.inference.predictive import select
 from raychains.measures import interpolation
 from raychains.orchestration import ray_private
 from raychains.orchestration.chain_workers import ChainWorkers, Waiting
 from raychains.orchestration.evaluation_worker import EvaluationWorker
 from raychains.orchestration.evaluator_pool import Evaluators
-from raychains.orchestration.messages import TaskPayload
 from raychains.orchestration.outcome import DriverOutcome
 from raychains.orchestration.point_evaluation import Bench
 from raychains.orchestration.ray_workers import RayWorkers
@@ -200,7 +200,7 @@ def test_a_stopped_run_leaves_its_worker_to_the_next_one(world: World, tmp_path:
 # Without Ray
 
 
-PAYLOAD = TaskPayload()
+PAYLOAD = UserCode()
 
 
 @pytest.fixture
@@ -213,9 +213,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
     return made
 
 
-def workers_of(
-    pool: WorkerPool, store: str = "/nowhere", payload: TaskPayload = PAYLOAD, **changes: Any
-) -> ChainWorkers:
+def workers_of(pool: WorkerPool, store: str = "/nowhere", payload: UserCode = PAYLOAD, **changes: Any) -> ChainWorkers:
     """A driver's workers; changes are fields of its slots, its resources or both."""
     fields = {name: value for name, value in changes.items() if name in Slots.__dataclass_fields__}
     slots = Slots(**{"cpus": 1, "gpus": 0, "count": 4, "cluster": pool, **fields})
@@ -239,7 +237,7 @@ def test_workers_that_are_up_stay_and_one_with_a_chain_or_still_coming_up_ends(r
     workers.start(c.Start(0, "digest", 1), spec, {})
     workers.close()
     assert recorded.killed == [recorded.actors[2], recorded.actors[0]] and not len(workers)
-    another = TaskPayload(("another",))
+    another = UserCode(("another",))
     following = workers_of(pool, payload=another, count=9, concurrent=1, max_failures=1)
     following.ask_for(2)
     assert len(recorded.actors) == 4, "one that was there, and a new one"

@@ -143,9 +143,9 @@ def begun(machine: c.Coordinator, slot: int) -> list[c.Action]:
     return machine.handle(c.Began(digest, machine.chains[digest].attempt, 0)) if digest is not None else []
 
 
-def running(starts: dict[str, str], *more: Any) -> Claiming:
+def running(starts: dict[str, str], *more: Any, **settings: Any) -> Claiming:
     """Two slots on three chains, of which some wait for the others."""
-    machine = Claiming(dict.fromkeys("abc", 0), *more, starts=starts)
+    machine = Claiming(dict.fromkeys("abc", 0), *more, starts=starts, **settings)
     for slot in (1, 2):
         begun(machine, slot)
     return machine
@@ -175,7 +175,7 @@ def test_a_chain_whose_start_another_driver_finishes_runs_here() -> None:
 @pytest.mark.parametrize("how", ["failed", "diverged", "lost", "dropped", "left"])
 def test_a_chain_ends_with_the_one_that_it_starts_at_in_one_line(how: str) -> None:
     policy = {"dropped": "drop-chain"}.get(how, "stop")
-    machine = running({"b": "a"}, 0, policy, (), 0)
+    machine = running({"b": "a"}, 0, policy, max_preemptions=0)
     if how == "lost":
         told = machine.handle(c.SlotLost(1, "Traceback\nits node is gone"))
     elif how == "left":

@@ -231,8 +231,7 @@ def test_a_loss_on_such_a_node_is_no_failure() -> None:
 
 
 def test_preemptions_have_a_limit_of_their_own() -> None:
-    m = machine("a")
-    m.max_preemptions = 1
+    m = Claiming({"a": 0}, max_preemptions=1)
     for slot in range(2):
         start = running(m, slot)
         m.handle(c.NodeLeaves(slot))

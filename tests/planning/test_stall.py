@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raychains.planning.stall import ChainPace, Pace, Stall
+from raychains.planning.failure import ChainPace, EvaluatorPace, Pace, Stall
 
 
 def stepping(seconds: float, steps: int = 10, *, loading: float = 5.0, failures: int = 0) -> ChainPace:
@@ -100,3 +100,25 @@ def test_a_stall_that_ended_by_itself_does_not_set_the_pace() -> None:
     pace.silent = 80.0
     pace.heard()
     assert pace.limit == 80.0, "not 20 times as much"
+
+
+def test_an_evaluator_is_given_up_by_the_pace_of_its_jobs_and_before_that_by_its_process() -> None:
+    pace, slowest = EvaluatorPace(), dict[str, float]()
+    pace.passed(301.0, asked=False)
+    assert pace.stall(slowest, "a job", 0) == Stall(301.0, "a job is not answered"), "10 times 30 s"
+    pace.passed(5000.0, asked=False)
+    assert pace.stall(slowest, "a job", 0) == Stall(5301.0, "a job is not answered"), "libraries are loaded"
+    assert pace.stall(slowest, "a job", 5) is None, "each loss doubles the limit: 9600 s"
+    pace.did(slowest, "a job", 0)
+    pace.passed(2.0, asked=False)
+    pace.did(slowest, "a job", 0)
+    assert slowest == {"a job": 2.0}
+    pace.passed(41.0, asked=True)
+    assert pace.stall(slowest, "a job", 0) == Stall(41.0, "a job is not answered"), "20 times 2 s"
+    assert pace.stall(slowest, "another", 0) is None, "whose pace is not known"
+    pace.passed(80.0, asked=True)
+    assert pace.stall(slowest, "a job", 0) == Stall(121.0, "a job is not answered", given_up=True), "3 times as long"
+    pace.passed(1700.0, asked=True)
+    stall = pace.stall(slowest, "another", 0)
+    assert stall == Stall(1821.0, "another is not answered, nor is its worker", given_up=True), "60 times 30 s"
+    assert stall.loss == "another is not answered, nor is its worker for 1821 s"

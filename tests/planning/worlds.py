@@ -9,7 +9,7 @@ from typing import Any
 
 from raychains.planning import coordinator as c
 from raychains.planning.coordinator import Coordinator
-from raychains.planning.failure import POLICIES, Policy
+from raychains.planning.failure import MAX_FAILURES, POLICIES, FailurePolicy, Policy
 
 SAMPLES = 4
 """Samples of a simulated chain."""
@@ -25,8 +25,11 @@ class Claiming(Coordinator):
         more: as for `Coordinator`.
     """
 
-    def __init__(self, last: dict[str, int], *more: Any, **settings: Any) -> None:
-        super().__init__(last, *more, **settings)
+    def __init__(
+        self, last: dict[str, int], max_failures: int = MAX_FAILURES, on_divergence: Policy = "stop", **more: Any
+    ) -> None:
+        policy = FailurePolicy(max_failures, on_divergence, more.pop("max_preemptions", None))
+        super().__init__(last, policy, **more)
         self.last = Counter(last)
 
     def handle(self, event: c.Event) -> list[c.Action]:

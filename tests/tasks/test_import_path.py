@@ -113,14 +113,14 @@ def test_a_function_in_the_current_folder_makes_the_task_that_its_spec_rebuilds(
     spec = task.spec()
     assert (spec.kind, dict(spec.settings), spec.revision) == ("own_things:make_task", {"train": 30}, task.revision)
     assert spec.fingerprint == task.fingerprint
-    again = tasks.import_paths.construct(spec.kind, TaskSpec.from_json(spec.to_json()).settings)
+    again = tasks.construct(spec.kind, TaskSpec.from_json(spec.to_json()).settings)
     assert again is not task and again.spec() == spec and again.num_data == 30
 
 
 def test_a_task_that_was_named_is_found_again_and_others_are_made_anew() -> None:
     task = tasks.make("own_things:make_task")
     assert tasks.build(task.spec()) is task
-    other = tasks.import_paths.construct("own_things:make_task", {"train": 25}).spec()
+    other = tasks.construct("own_things:make_task", {"train": 25}).spec()
     assert tasks.build(other).num_data == 25
 
 
@@ -129,7 +129,7 @@ def test_classes_by_path() -> None:
     assert stating.spec().settings["train"] == 40 and stating.spec().settings["hidden"] == [100, 100]
     named = tasks.make("own_things:Named", size=44)
     assert named.spec().kind == "own_things:Named" and dict(named.spec().settings) == {"size": 44}
-    assert tasks.import_paths.construct(named.spec().kind, named.spec().settings).num_data == 44
+    assert tasks.construct(named.spec().kind, named.spec().settings).num_data == 44
     assert tasks.make("own_things:small").spec().kind == "own_things:small"
     assert tasks.make("raychains.tasks.digits:Digits").spec() == tasks.make("digits").spec()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from raychains import samplers, schedules
 from raychains.core.config import Compare, Run, Sampling
 from raychains.core.errors import UserError
-from raychains.core.registry import path_of
+from raychains.core.user_code import path_of
 from raychains.planning import methods
 from raychains.planning.presets import arms
 from raychains.planning.presets.arms import ArmList, Planned

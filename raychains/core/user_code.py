@@ -1,0 +1,267 @@
+"""A user's code, a sampler, a schedule, a task, a measure, a callback: found, identified, and sent to other processes.
+
+It is found by its import path, ``module:name``, where the user names it, by an option, and in the workers of that user's run.
+A name that is only read from a store is never imported. A class of a script, a notebook or a function has such a path, too,
+by which no other process finds it: it is sent as it is. So is a task that is an object (`raychains.tasks.task_cache`).
+
+An installed package gives its parts short names by entry points of the groups ``raychains.samplers``, ``raychains.schedules``,
+``raychains.tasks``, ``raychains.measures`` and ``raychains.callbacks``.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import importlib
+import inspect
+import linecache
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from raychains.core.errors import UserError, format_error
+
+_LOCAL: dict[str, type[Any]] = {}
+"""Classes that no other process can import, by their import path: of a script, a notebook or a function."""
+_SOURCE = "_source_sha256"
+"""Holds a class's hash once it is known: it goes along with a class that travels to other processes by value."""
+
+
+# Find
+
+
+def is_path(name: str) -> bool:
+    """Return whether a name is an import path and no short name."""
+    return ":" in name
+
+
+def is_local(path: str) -> bool:
+    """Return whether an import path is of a script, a notebook or a function, where other processes find nothing."""
+    module, _, name = path.partition(":")
+    return module == "__main__" or "<" in name
+
+
+def installed(group: str) -> dict[str, str]:
+    """Return the import paths of installed packages' parts of a group (``samplers``, …) by short name; none is imported."""
+    return _entry_points(group, tuple(sys.path))
+
+
+@lru_cache(maxsize=64)
+def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, str]:
+    from importlib.metadata import entry_points
+
+    return {entry.name: f"{entry.module}:{entry.attr}" for entry in entry_points(group=f"raychains.{group}")}
+
+
+def path_of(group: str, name: str) -> str:
+    """Return the import path of an installed package's short name; any other name as it is."""
+    return name if is_path(name) else installed(group).get(name, name)
+
+
+def load(field: str, path: str) -> Any:
+    """Return the object at ``module:name``, which is imported; the current folder is searched first.
+
+    Raises:
+        UserError: no such module or name, or a module that raises when it is imported.
+    """
+    if path in _LOCAL:
+        return _LOCAL[path]
+    module, _, name = path.partition(":")
+    if "/" in module or module.endswith(".py"):
+        shown = f"{module.rpartition('/')[2].removesuffix('.py')}:{name}"
+        raise UserError(
+            f"{field} must be an import path 'module:name', not a file's, got {path!r}: write {shown} in the file's folder"
+        )
+    try:
+        with _current_folder_first():
+            found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (Exception, SystemExit) as error:  # whatever a user's module raises
+        raise UserError(
+            f"{field} must be an import path 'module:name', got {path!r}: {format_error(error, kind=True)}"
+        ) from None
+    return found
+
+
+@contextlib.contextmanager
+def _current_folder_first() -> Iterator[None]:
+    """Make imports in the body search the current folder first, as ``python -m`` does, and those after it last."""
+    folder = os.getcwd()
+    known = folder in sys.path or "" in sys.path
+    sys.path.insert(0, folder)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+        if not known:
+            sys.path.append(folder)  # what a function imports when it is called
+
+
+def imported(path: str) -> Any:
+    """Return the object at ``module:name`` if this process has imported the module already, else None."""
+    if path in _LOCAL:
+        return _LOCAL[path]
+    module, _, name = path.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, "__dict__", {}).get(part)  # a module's own __getattr__ may import
+    return found
+
+
+def own_kind(part: type[Any]) -> None:
+    """Give a user's class its import path as ``kind``, whatever it states: the same wherever it is imported."""
+    if not is_ours(part.__module__):
+        part.kind = f"{part.__module__}:{part.__qualname__}"
+        if is_local(part.kind):
+            _LOCAL[part.kind] = part
+
+
+# Identify
+
+
+def source_of(part: type[Any]) -> str | None:
+    """Return the sha256 of the source of a user's class and of its bases; None of raychains' own classes.
+
+    Bases in raychains, the standard library and installed packages are left out, and so is all that the class calls or
+    reads elsewhere. Comments, docstrings and layout do not count.
+
+    Raises:
+        UserError: the source cannot be found, as of a class that was typed at Python's prompt.
+    """
+    if is_ours(part.__module__):
+        return None
+    if _SOURCE not in vars(part):
+        bases = [base for base in part.__mro__[1:] if not is_ours(base.__module__) and not _is_installed(base)]
+        text = repr([_plain(_definition(each)) for each in (part, *bases)])
+        setattr(part, _SOURCE, hashlib.sha256(text.encode()).hexdigest())
+    found: str = vars(part)[_SOURCE]
+    return found
+
+
+def is_ours(module: str) -> bool:
+    """Return whether a module is raychains' own."""
+    return module.partition(".")[0] == "raychains"
+
+
+def _is_installed(part: type[Any]) -> bool:
+    """Return whether a class is of the standard library or an installed package."""
+    file = getattr(sys.modules.get(part.__module__), "__file__", None) or ""
+    folders = Path(file).parts
+    top = part.__module__.partition(".")[0]
+    return top in sys.stdlib_module_names or "site-packages" in folders or "dist-packages" in folders
+
+
+def _definition(part: type[Any]) -> ast.AST:
+    """Return the syntax tree of a class's definition."""
+    # By a method's file: a notebook's cells have one, while `inspect` finds no classes in them.
+    for value in vars(part).values():
+        code = getattr(getattr(value, "__func__", getattr(value, "fget", value)), "__code__", None)
+        if code is None or not (lines := linecache.getlines(code.co_filename)):
+            continue
+        for node in ast.walk(ast.parse("".join(lines))):
+            if not isinstance(node, ast.ClassDef) or node.name != part.__name__:
+                continue
+            if node.lineno <= code.co_firstlineno <= (node.end_lineno or 0):
+                return node
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(part))).body[0]
+    except (OSError, TypeError, SyntaxError, IndexError):
+        raise UserError(
+            f"{part.__qualname__} must be a class of a file or a notebook's cell: its source, which identifies its chains, "
+            f"cannot be found in {part.__module__!r}"
+        ) from None
+
+
+def _plain(node: Any) -> Any:
+    """Return a syntax tree as lists of names and values, without docstrings and without what this Python may have added."""
+    if isinstance(node, list):
+        return [_plain(each) for each in node]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = dict(ast.iter_fields(node))
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node) is not None:
+        fields["body"] = fields["body"][1:]
+    return [type(node).__name__, *([name, _plain(value)] for name, value in fields.items() if value not in (None, []))]
+
+
+# Send
+
+
+@dataclass(frozen=True)
+class UserCode:
+    """Everything that another process needs from the user's to build its task and chains.
+
+    Folders travel as paths: a user's Python file is imported where every node has it, by a shared folder or by
+    ``ray job submit --working-dir .``, which copies the current folder to all nodes.
+    """
+
+    folders: tuple[str, ...] = ()
+    """Folders that the user's process imports from, the current one first."""
+    task: tuple[Any, ...] = ()
+    """A reference to the task where it is an object; none where its spec tells how to build it."""
+    classes: tuple[bytes, ...] = ()
+    """Pickled samplers and schedules of a script, a notebook or a function, which no other process can import."""
+
+
+def pack(dumps: Callable[[Any], bytes], kinds: Iterable[str] | None = None, task: tuple[Any, ...] = ()) -> UserCode:
+    """Return what other processes need of the user's code.
+
+    Args:
+        dumps: pickles a class by value.
+        kinds: the samplers and schedules of the chains; None is all that this process knows, but for those that have no
+            source or cannot be pickled.
+        task: `UserCode.task`.
+
+    Raises:
+        UserError: a class has no source or cannot be pickled.
+    """
+    classes = []
+    for kind in _LOCAL if kinds is None else dict.fromkeys(kinds):
+        if kind in _LOCAL:
+            with contextlib.suppress(*([UserError] if kinds is None else [])):
+                source_of(_LOCAL[kind])  # it goes along: where the class arrives there is no source
+                classes.append(pickled(dumps, _LOCAL[kind], f"the class {kind}"))
+    return UserCode(import_folders(), task, tuple(classes))
+
+
+def pickled(dumps: Callable[[Any], bytes], value: Any, what: str) -> bytes:
+    """Return an object as bytes; ``what`` names it.
+
+    Raises:
+        UserError: it cannot be pickled.
+    """
+    try:
+        return dumps(value)
+    except Exception as error:  # whatever a user's object raises
+        raise UserError(f"{what} must be picklable to travel to workers: {format_error(error, kind=True)}") from None
+
+
+def unpack(code: UserCode, loads: Callable[[bytes], Any]) -> None:
+    """Make the folders and classes of `pack` known to this process.
+
+    Raises:
+        UserError: they cannot be made here.
+    """
+    import_from(code.folders)
+    try:
+        _LOCAL.update({part.kind: part for part in map(loads, code.classes)})
+    except Exception as error:
+        raise UserError(f"a sampler or schedule cannot be unpickled here: {format_error(error, kind=True)}") from None
+
+
+def import_folders() -> tuple[str, ...]:
+    """Return the folders that this process imports from, for processes with other working folders."""
+    return tuple(dict.fromkeys(os.path.abspath(folder) for folder in [os.getcwd(), *sys.path]))
+
+
+def import_from(folders: Iterable[str]) -> None:
+    """Import from these folders, too."""
+    sys.path.extend(folder for folder in folders if folder not in sys.path)
