@@ -18,7 +18,7 @@ from raychains.core.registry import own_kind
 from raychains.core.sample import THETA
 from raychains.core.source import is_ours
 from raychains.core.spec import EarlyStop
-from raychains.core.validation import integer, positive_int
+from raychains.core.validation import at_least_0, integer, positive_int
 from raychains.samplers.groups import (
     MISSING_GRAD,
     called_from,
@@ -127,14 +127,14 @@ class Sampler(torch.optim.Optimizer):
     """
 
     params: Params = setting("parameters or parameter groups, as for any torch optimizer.", group=False, kw_only=False)
-    lr: float = setting("step size on the mean-loss scale.")
+    lr: float = setting("step size on the mean-loss scale.", check=at_least_0)
     num_data: int = setting(
         "N, the number of training data.",
         group=False,
         check=partial(positive_int, why=": the number of training data, N"),
     )
-    temperature: float = setting("T; 1 samples the posterior.", default=1.0)
-    weight_decay: float = setting("strength λ of a Gaussian prior N(0, 1/(Nλ)).", default=0.0)
+    temperature: float = setting("T; 1 samples the posterior.", default=1.0, check=at_least_0)
+    weight_decay: float = setting("strength λ of a Gaussian prior N(0, 1/(Nλ)).", default=0.0, check=at_least_0)
     seed: int | None = setting(
         "of the noise; drawn from torch's global generator when left out.",
         default=None,
@@ -233,13 +233,13 @@ class Sampler(torch.optim.Optimizer):
     def _check_group(self, group: dict[str, Any]) -> None:
         """Refuse a parameter group with settings out of range."""
         check_settings(group)
+        for name, one in self._settings.items():
+            if one.check is not None and name in group:
+                one.check(name, group[name])
         if self.noisy_counterpart is not None and group["temperature"] != 0:
             raise UserError(
                 f"temperature must be 0 for {self.kind}, got {group['temperature']!r}: it injects no noise; {self.noisy_counterpart} does"
             )
-        for name, one in self._settings.items():
-            if one.check is not None and name in group:
-                one.check(name, group[name])
 
     def _check_changes(self) -> None:
         """Refuse settings out of range, and misspelt ones, that the loop has put into a group since the last step."""

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 REQUIRED = inspect.Parameter.empty
+LAST = ("seed", "lanes")
+"""Arguments behind all others."""
 Check = Callable[[str, Any], object]
 
 
@@ -78,7 +80,7 @@ def construct(kind: Any) -> None:
     """
     written = next(c.__init__ for c in kind.__mro__[1:] if "__init__" in vars(c) and not generated(c))
     settings: Mapping[str, Setting] = kind._settings
-    taken = {name: one for name, one in settings.items() if one.init}
+    taken = {name: settings[name] for name in sorted(settings, key=LAST.__contains__) if settings[name].init}
     signature = {True: "", False: ""}
     for name, one in taken.items():
         signature[one.kw_only] += f", {name}" if one.default is REQUIRED else f", {name}=default_{name}"
