@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, wraps
-from typing import Any, ClassVar, TypeAlias, dataclass_transform
+from typing import Any, ClassVar, dataclass_transform
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from raychains.core.sample import THETA
 from raychains.core.source import is_ours
 from raychains.core.spec import EarlyStop
 from raychains.core.validation import at_least_0, integer, positive_int
+from raychains.samplers.columns import Number, add_
 from raychains.samplers.groups import (
     MISSING_GRAD,
     called_from,
@@ -82,9 +83,6 @@ class MethodPreset:
 
 Presets = Mapping[str, MethodPreset]
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
-Tensors: TypeAlias = tuple[Tensor, ...] | list[Tensor]
-Number: TypeAlias = float | Tensor
-"""A coefficient of an update: one number, or in a pack a column [rows, 1]."""
 
 
 def _uncompiled(method: Callable[..., Any], whole: Callable[..., Any] | None = None) -> Callable[..., Any]:
@@ -489,79 +487,6 @@ class Sampler(torch.optim.Optimizer):
             yield [list(hooks.values()) for hooks in kept.values()]
         finally:
             vars(self).update(kept)
-
-
-def scale_(tensors: list[Tensor], factor: Number) -> None:
-    """Multiply tensors in place."""
-    if isinstance(factor, Tensor):
-        for t in tensors:
-            t.mul_(factor)
-    else:
-        torch._foreach_mul_(tensors, factor)
-
-
-def divide_(tensors: list[Tensor], divisor: Number) -> None:
-    """Divide tensors in place."""
-    if isinstance(divisor, Tensor):
-        for t in tensors:
-            t.div_(divisor)
-    else:
-        torch._foreach_div_(tensors, divisor)
-
-
-def scaled(tensors: list[Tensor], factor: Number) -> list[Tensor]:
-    """Return tensors times ``factor``."""
-    if isinstance(factor, Tensor):
-        return [t * factor for t in tensors]
-    return list(torch._foreach_mul(tensors, factor))
-
-
-def plus(tensors: list[Tensor], others: list[Tensor], factor: Number) -> list[Tensor]:
-    """Return tensors plus ``factor`` times others."""
-    if isinstance(factor, Tensor):
-        return [torch.addcmul(t, other, factor) for t, other in zip(tensors, others, strict=True)]
-    return list(torch._foreach_add(tensors, others, alpha=factor))
-
-
-def add_(tensors: list[Tensor], others: list[Tensor], factor: Number) -> None:
-    """Add ``factor`` times others to tensors in place."""
-    if isinstance(factor, Tensor):
-        for t, other in zip(tensors, others, strict=True):
-            t.addcmul_(other, factor)
-    else:
-        torch._foreach_add_(tensors, others, alpha=factor)
-
-
-def addcmul_(tensors: list[Tensor], left: Tensors, right: Tensors, factor: Number) -> None:
-    """Add ``factor`` times products to tensors in place."""
-    if isinstance(factor, Tensor):
-        for t, x, y in zip(tensors, left, right, strict=True):
-            t.addcmul_(x * factor, y)
-    else:
-        torch._foreach_addcmul_(tensors, left, right, value=factor)
-
-
-def addcdiv_(tensors: list[Tensor], above: list[Tensor], below: list[Tensor], factor: Number) -> None:
-    """Add ``factor`` times quotients to tensors in place."""
-    if isinstance(factor, Tensor):
-        for t, x, y in zip(tensors, above, below, strict=True):
-            t.addcdiv_(x * factor, y)
-    else:
-        torch._foreach_addcdiv_(tensors, above, below, value=factor)
-
-
-def lerp_(tensors: list[Tensor], others: list[Tensor], share: Number) -> None:
-    """Move tensors in place by ``share`` of their way to others."""
-    if isinstance(share, Tensor):
-        for t, other in zip(tensors, others, strict=True):
-            t.lerp_(other, share)
-    else:
-        torch._foreach_lerp_(tensors, others, share)
-
-
-def positive_number(number: Number) -> bool:
-    """Return whether a number is above 0; in a pack some may be."""
-    return isinstance(number, Tensor) or number > 0
 
 
 def squares(tensors: Sequence[Tensor]) -> Tensor:

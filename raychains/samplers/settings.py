@@ -86,10 +86,10 @@ def construct(kind: Any) -> None:
         signature[one.kw_only] += f", {name}" if one.default is REQUIRED else f", {name}=default_{name}"
     passed = ", ".join(f"{name}={name}" if one.kw_only else name for name, one in taken.items())
     scope = {f"default_{name}": one.default for name, one in taken.items()}
-    scope |= {"__name__": kind.__module__, "written": written}
-    scope["fixed"] = {name: one.default for name, one in settings.items() if not one.init}
+    scope |= {"__name__": kind.__module__, "_written": written}
+    scope["_fixed"] = {name: one.default for name, one in settings.items() if not one.init}
     # As dataclasses do: a function with this very signature, so that Python itself names what is missing or unknown.
-    exec(f"def __init__(self{signature[False]}, *{signature[True]}): written(self, {passed}, **fixed)", scope)
+    exec(f"def __init__(self{signature[False]}, *{signature[True]}): _written(self, {passed}, **_fixed)", scope)
     made: Any = scope["__init__"]
     made.generated, made.__qualname__ = True, f"{kind.__qualname__}.__init__"
     made.__annotations__ = {name: one.annotation for name, one in taken.items()} | {"return": None}

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from raychains.core.errors import require
 from raychains.core.validation import is_number
-from raychains.samplers.base import MethodPreset, Number, Presets, Sampler, add_, mean_of, scale_, scaled, squares
+from raychains.samplers.base import MethodPreset, Presets, Sampler, mean_of, squares
+from raychains.samplers.columns import Number, add_, scale_, scaled
 from raychains.samplers.settings import setting
 
 

@@ -42,22 +42,8 @@ from torch import Tensor
 
 from raychains.core.errors import require
 from raychains.core.validation import is_number, one_of
-from raychains.samplers.base import (
-    Number,
-    Sampler,
-    Tensors,
-    add_,
-    addcmul_,
-    coordinates,
-    lane_sums,
-    mean_of,
-    plus,
-    positive_number,
-    scale_,
-    spread,
-    squares,
-    wide,
-)
+from raychains.samplers.base import Sampler, coordinates, lane_sums, mean_of, spread, squares, wide
+from raychains.samplers.columns import Number, Tensors, add_, addcmul_, plus, positive_number, scale_
 from raychains.samplers.settings import setting
 from raychains.schedules.base import LARGEST_LR
 
@@ -108,30 +94,29 @@ class Thermostat(Sampler):
     def apply(
         self, group: Mapping[str, Any], numbers: Sequence[Number], params: list[Tensor], grads: list[Tensor]
     ) -> None:
-        noise, time, force, a0, decay, rate, heat = numbers
+        _, time, *_, rate, _ = numbers
         momenta = [self.state_of(p, "momentum") for p in params]
-        forces: list[Tensor] = [g.to(p.dtype) for g, p in zip(grads, momenta, strict=True)]
-        if group["weight_decay"] != 0:
-            forces = plus(forces, params, decay)
-        self._kick(group, params, momenta, forces, force, a0, noise)
+        self._kick(group, numbers, params, grads, momenta)
         masses = relativistic_masses(momenta, group.get("speed_limit"))
         speeds = momenta if masses is None else list(torch._foreach_div(momenta, masses))
         add_(params, speeds, time)
         if positive_number(rate):
-            self._adapt(group, params, speeds, masses, rate, heat)
+            self._adapt(group, numbers, params, speeds, masses)
 
     def _kick(
         self,
         group: Mapping[str, Any],
+        numbers: Sequence[Number],
         params: list[Tensor],
+        grads: list[Tensor],
         momenta: list[Tensor],
-        forces: list[Tensor],
-        force: Number,
-        a0: Number,
-        noise: Number,
     ) -> None:
         """B(h), or its Euler form: friction, force and noise on p."""
+        noise, _, force, a0, decay, *_ = numbers
         heated = positive_number(noise)
+        forces: list[Tensor] = [g.to(p.dtype) for g, p in zip(grads, momenta, strict=True)]
+        if group["weight_decay"] != 0:
+            forces = plus(forces, params, decay)
         friction, injected = self._friction(self._thermostats(group, params), a0)
         masses = relativistic_masses(momenta, group.get("speed_limit"))
         rates = friction if masses is None else torch._foreach_div(friction, masses)
@@ -153,14 +138,13 @@ class Thermostat(Sampler):
     def _adapt(
         self,
         group: Mapping[str, Any],
+        numbers: Sequence[Number],
         params: list[Tensor],
         speeds: list[Tensor],
         masses: Tensors | None,
-        rate: Number,
-        heat: Number,
     ) -> None:
         """The thermostat's half of A(h): z ← z + κ·((∇K)²/T − ∇²K), or with its mean over a lane's coordinates."""
-        z = self._thermostats(group, params)
+        z, (rate, heat) = self._thermostats(group, params), numbers[-2:]
         if scalar(group):
             sums = lane_sums(torch._foreach_mul(speeds, speeds), self.lanes)
             mean = sums.to(z[0].device) / coordinates(speeds, self.lanes)
