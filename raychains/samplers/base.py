@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, wraps
-from typing import Any, ClassVar, dataclass_transform
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,7 @@ from raychains.samplers.groups import (
     listed,
 )
 from raychains.samplers.noise import Noise
-from raychains.samplers.settings import Setting, construct, generated, setting, unless_none
+from raychains.samplers.settings import Declaring, construct, generated, setting, unless_none
 
 SEEDS = -(2**63), 2**64 - 1
 """Least and largest seed of torch's generators."""
@@ -112,8 +112,7 @@ def _checked_first(step: Callable[..., Any]) -> Callable[..., Any]:
     return _uncompiled(checked)
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(setting,))
-class Sampler(torch.optim.Optimizer):
+class Sampler(Declaring):
     """Base of all samplers; usable in any training loop and with any ``torch.optim.lr_scheduler``.
 
     The loss that is differentiated is the *mean* minibatch negative log-likelihood. ``num_data`` (N) and
@@ -143,7 +142,6 @@ class Sampler(torch.optim.Optimizer):
         "independent chains stacked on axis 0 of every parameter.", default=1, group=False, check=positive_int
     )
 
-    _settings: ClassVar[Mapping[str, Setting]]
     kind: ClassVar[str]
     """The name in specs; a user's class is named by its import path."""
     revision: ClassVar[int] = 1

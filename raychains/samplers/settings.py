@@ -12,7 +12,9 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar, dataclass_transform
+
+import torch
 
 REQUIRED = inspect.Parameter.empty
 LAST = ("seed", "lanes")
@@ -66,6 +68,13 @@ class Setting:
         vars(self).update({**vars(known.get(name, self)), **vars(self), **annotated})
         owner._settings = {**known, name: self}
         delattr(owner, name)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(setting,))
+class Declaring(torch.optim.Optimizer):
+    """An optimizer below which type checkers take declared settings for arguments of the constructor."""
+
+    _settings: ClassVar[Mapping[str, Setting]]
 
 
 def unless_none(check: Check) -> Check:

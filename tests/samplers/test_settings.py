@@ -17,6 +17,8 @@ from raychains.core.validation import fraction
 from raychains.samplers import SGD, SGHMC, SGLD, ClosureSampler, Sampler, setting
 from tests.checks import refused
 
+ROOT = Path(__file__).parents[2]
+
 
 class Declared(Sampler):
     """θ ← θ − lr·β·g."""
@@ -179,3 +181,30 @@ def test_a_class_of_a_script_reaches_another_process_by_value(tmp_path: Path) ->
     done = subprocess.run([sys.executable, "-c", read], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout.split("] ")[0] == "[1.5, 1.5" and " beta " in done.stdout
     assert "UserError: beta must lie in [0, 1), got 2.0" in done.stderr
+
+
+CALLS = """
+import torch
+from raychains.samplers import SGHMC, SGLD, Sampler, setting
+p = [torch.zeros(3)]
+SGHMC(p, lr=0.1, num_data=10, temperature=1.0, momentum=0.9, weight_decay=0.0, seed=1)
+SGHMC(p, lr=0.1, num_data=10)
+SGLD(p, lr=0.1, num_data=10, momentum=0.5)
+class Own(Sampler):
+    beta: float = setting("β.", default=0.5)
+Own(p, lr=0.1, num_data=3, beta=0.2)
+Own(p, lr=0.1, num_data=3, beta="a")
+"""
+
+
+@pytest.mark.long
+def test_type_checkers_know_the_constructors(tmp_path: Path) -> None:
+    (tmp_path / "calls.py").write_text(CALLS)
+    command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(tmp_path / "calls.py")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    found = [line.split(": error: ")[1] for line in done.stdout.splitlines() if ": error: " in line]
+    assert found == [
+        'Missing named argument "momentum" for "SGHMC"  [call-arg]',
+        'Unexpected keyword argument "momentum" for "SGLD"  [call-arg]',
+        'Argument "beta" to "Own" has incompatible type "str"; expected "float"  [arg-type]',
+    ]
