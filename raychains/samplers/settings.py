@@ -9,9 +9,11 @@ of the declarations:
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any, ClassVar, dataclass_transform
 
 import torch
@@ -90,18 +92,21 @@ def construct(kind: Any) -> None:
     written = next(c.__init__ for c in kind.__mro__[1:] if "__init__" in vars(c) and not generated(c))
     settings: Mapping[str, Setting] = kind._settings
     taken = {name: settings[name] for name in sorted(settings, key=LAST.__contains__) if settings[name].init}
-    signature = {True: "", False: ""}
+    fixed = {name: one.default for name, one in settings.items() if not one.init}
+    fields: list[Any] = []
     for name, one in taken.items():
-        signature[one.kw_only] += f", {name}" if one.default is REQUIRED else f", {name}=default_{name}"
-    passed = ", ".join(f"{name}={name}" if one.kw_only else name for name, one in taken.items())
-    scope = {f"default_{name}": one.default for name, one in taken.items()}
-    scope |= {"__name__": kind.__module__, "_written": written}
-    scope["_fixed"] = {name: one.default for name, one in settings.items() if not one.init}
-    # As dataclasses do: a function with this very signature, so that Python itself names what is missing or unknown.
-    exec(f"def __init__(self{signature[False]}, *{signature[True]}): _written(self, {passed}, **_fixed)", scope)
-    made: Any = scope["__init__"]
-    made.generated, made.__qualname__ = True, f"{kind.__qualname__}.__init__"
-    made.__annotations__ = {name: one.annotation for name, one in taken.items()} | {"return": None}
+        default = {} if one.default is REQUIRED else {"default": one.default}
+        fields.append((name, one.annotation, dataclasses.field(kw_only=one.kw_only, **default)))
+    # A dataclass has the signature, and lets Python itself name what is missing or unknown.
+    given: Any = dataclasses.make_dataclass(kind.__name__, fields, namespace={"__qualname__": kind.__qualname__})
+
+    @wraps(given.__init__)
+    def made(self: Any, *args: Any, **more: Any) -> None:
+        values = vars(given(*args, **more))
+        written(self, values.pop("params"), **values, **fixed)
+
+    vars(made).update(generated=True)
+    made.__module__ = kind.__module__
     kind.__init__ = made
     if kind.__doc__ and "Args:\n" not in kind.__doc__:
         before, raises, after = inspect.cleandoc(kind.__doc__).partition("Raises:\n")
