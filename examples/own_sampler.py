@@ -10,6 +10,7 @@ import math
 import sys
 
 import raychains as rc
+from raychains.samplers import setting
 
 
 class AdamSGLD(rc.Sampler):
@@ -18,12 +19,9 @@ class AdamSGLD(rc.Sampler):
     Like pSGLD without its correction term: exp(−U/T) is its target as far as v̂ stands still.
     """
 
-    def __init__(
-        self, params, *, lr, num_data, temperature=1.0, weight_decay=0.0, beta1=0.9, beta2=0.999, eps=1e-3, seed=None,
-        lanes=1,
-    ):  # fmt: skip
-        settings = {"lr": lr, "weight_decay": weight_decay, "beta1": beta1, "beta2": beta2, "eps": eps}
-        super().__init__(params, num_data=num_data, temperature=temperature, seed=seed, lanes=lanes, **settings)
+    beta1: float = setting("β₁, how slowly m̂ forgets.", default=0.9)
+    beta2: float = setting("β₂, how slowly v̂ forgets.", default=0.999)
+    eps: float = setting("ε, added to √v̂.", default=1e-3)
 
     def _update(self, group, params, grads):
         """Make one step of a parameter group."""

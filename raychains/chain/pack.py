@@ -186,10 +186,11 @@ def _refusal_of_density(spec: ChainSpec, task: LogDensity) -> str | None:
 
 
 def _together(spec: ChainSpec) -> bool:
-    """Return whether one update moves all rows: the sampler's is `apply` and nothing more."""
+    """Return whether one update moves all rows: the sampler's is `apply` with its `coefficients`, and nothing more."""
     kind = samplers.KINDS[spec.sampler.kind]
-    update, apply = (next(c for c in kind.__mro__ if n in vars(c)) for n in ("_update", "apply"))
-    return update is apply and kind.updates_together(spec.sampler.settings)
+    names = ("_update", "apply", "coefficients")
+    update, apply, coefficients = (next(i for i, c in enumerate(kind.__mro__) if n in vars(c)) for n in names)
+    return update >= apply == coefficients and kind.updates_together(spec.sampler.settings)
 
 
 def key(spec: ChainSpec) -> str:
@@ -227,7 +228,7 @@ class _Lane:
     ahead: list[ScheduleValues] = field(default_factory=list)
     """The coming steps' settings, to the next step that may have an event."""
     numbers: Any = None
-    """Their coefficients, [steps, names]."""
+    """Their coefficients, [steps, coefficients]."""
     noise_from: int = 0
     """Position of its noise where the steps began that are prepared now."""
 
@@ -252,8 +253,8 @@ class Pack:
         self._compiles = spec.compile != "none"
         self._compiled: Callable[..., Any] | None = None
         self._layout(chain)
-        self._numbers = np.zeros((AHEAD, len(self._names), len(self._theta), 1))
-        noises = chain.sampler.noises if self._names else 0
+        self._numbers = np.zeros((AHEAD, self._coefficients, len(self._theta), 1))
+        noises = chain.sampler.noises if self._coefficients else 0
         # A GPU's generator cannot go back: it draws for the very steps that are made.
         ahead = NOISE_AHEAD // (self._theta.shape[1] * max(1, noises)) if self._theta.is_cpu else 1
         self._noise_steps = max(1, min(AHEAD, ahead))
@@ -301,8 +302,8 @@ class Pack:
         self._isokinetic: IsokineticRows | None = None
         self._joint: Sampler | None = None
         """The sampler that moves all rows at once; None where each chain's own moves its row."""
-        self._names: list[str] = []
-        """Names of the numbers that it needs at every step."""
+        self._coefficients = 0
+        """How many numbers it needs at every step."""
         self._states: dict[str, tuple[Tensor, float | None]] = {}
         """Its states, as the parameters, and what each begins with: None is a copy of these."""
         if not isinstance(chain.sampler, Isokinetic) and not _together(chain.spec):
@@ -318,7 +319,7 @@ class Pack:
             return
         self._noise = Drawn()
         self._joint._noise = self._noise  # type: ignore[assignment]  # whom its update asks
-        self._names = list(chain.sampler.coefficients(own))
+        self._coefficients = len(chain.sampler.coefficients(own))
         self._states = {
             name: (self._joint.state_of(self._theta, name), fill) for name, fill in chain.sampler.states(own).items()
         }
@@ -573,7 +574,7 @@ class Pack:
         for lane in lanes:
             done = lane.chain.step - lane.at
             self._numbers[:steps, :, lane.row, 0] = lane.numbers[done : done + steps]
-            if self._names and self._theta.is_cpu:
+            if self._coefficients and self._theta.is_cpu:
                 lane.noise_from = self._sequence(lane).position
         if self._density is None:
             for lane in self._lanes.values() if self._whole else lanes:
@@ -598,7 +599,7 @@ class Pack:
                 break
             group["lr"], group["temperature"] = setting.lr, setting.temperature
             ahead.append(setting)
-            numbers.append(list(chain.sampler.coefficients(group, step).values()) if self._names else [])
+            numbers.append(chain.sampler.coefficients(group, step) if self._coefficients else ())
             room -= setting.keep
             event = step == 1 or chain.logs(step) or chain.measures(step)  # the first step's loss is noted by itself
             if room < 0 or event or not (self._whole or step % epoch):
@@ -731,11 +732,10 @@ class Pack:
         self._apply(self._noise_of(number, lanes)[0], self._step_numbers[number], self._grads)
 
     def _apply(self, noise: Tensor, numbers: Tensor, gradients: Tensor) -> None:
-        """Move all rows by one step's noise [noises, rows, numbers], coefficients [names, rows, 1] and gradients."""
+        """Move all rows by one step's noise [noises, rows, numbers], coefficients [coefficients, rows, 1] and gradients."""
         assert self._joint is not None
         self._noise.left = iter(noise.unbind(0))
-        named = dict(zip(self._names, numbers.unbind(0), strict=True))
-        self._joint.apply(self._joint.param_groups[0], named, [self._theta], [gradients])
+        self._joint.apply(self._joint.param_groups[0], numbers.unbind(0), [self._theta], [gradients])
 
     # Compiled steps of a density
 
@@ -787,10 +787,9 @@ class Pack:
 
     def _fill_noise(self, steps: int, lanes: Sequence[_Lane]) -> None:
         """Draw the noise of the next steps, at most as many as the buffer holds, from each row's own stream."""
-        column = self._names.index("noise")
         for lane in lanes:
             done = lane.chain.step - lane.at
-            noisy = np.flatnonzero(lane.numbers[done : done + steps, column] > 0)
+            noisy = np.flatnonzero(lane.numbers[done : done + steps, 0] > 0)
             if not self._theta.is_cpu:
                 for step in noisy:
                     lane.chain.sampler._noise.fill(self._noise_buffer[step, :, lane.row, : self._size])
@@ -802,9 +801,9 @@ class Pack:
 
     def _rewind(self, lane: _Lane, numbers: Any) -> None:
         """Put a row's noise where the steps that were made have left it; what was made ready beyond is made again."""
-        if not self._names or not self._theta.is_cpu:  # each draws what it needs
+        if not self._coefficients or not self._theta.is_cpu:  # each draws what it needs
             return
-        noisy = int((numbers[:, self._names.index("noise")] > 0).sum())
+        noisy = int((numbers[:, 0] > 0).sum())
         self._sequence(lane).position = lane.noise_from + noisy * self._noise_buffer.shape[1] * self._size
 
 

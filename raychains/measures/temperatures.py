@@ -32,7 +32,7 @@ from raychains.measures.base import Context, Row
 from raychains.measures.draws import Target, target_of
 from raychains.plotting import layout
 from raychains.plotting.style import INK, Drawing
-from raychains.samplers.velocity import VelocitySampler
+from raychains.samplers.sghmc import VelocitySampler
 from raychains.schedules import Schedule
 from raychains.store import ChainStore, SampleRecord, Storage, initial_states
 from raychains.tasks import Task

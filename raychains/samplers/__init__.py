@@ -26,6 +26,7 @@ from raychains.samplers.laplace import LastLayerLaplace
 from raychains.samplers.mclmc import MCLMC
 from raychains.samplers.psgld import PSGLD
 from raychains.samplers.sam import SAM
+from raychains.samplers.settings import setting
 from raychains.samplers.sgd import SGD, SGDM
 from raychains.samplers.sghmc import SGHMC
 from raychains.samplers.sgld import SGLD
@@ -58,6 +59,7 @@ __all__ = [
     "facts",
     "gradients_per_step",
     "method",
+    "setting",
     "variables",
 ]
 

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from raychains.core.validation import fraction, positive
-from raychains.samplers.base import (
-    EarlyStop,
-    MethodPreset,
-    Number,
-    Params,
-    Presets,
-    Sampler,
-    addcdiv_,
-    addcmul_,
-    arguments,
-    divide_,
-    lerp_,
-    scale_,
-    wide,
-)
+from raychains.samplers.base import EarlyStop, MethodPreset, Presets, Sampler, wide
+from raychains.samplers.columns import Number, addcdiv_, addcmul_, divide_, lerp_, scale_
+from raychains.samplers.settings import setting
 
 
 class AdamW(Sampler):
@@ -36,24 +24,23 @@ class AdamW(Sampler):
 
     Target: none; an optimiser.
 
-    Args:
-        params: parameters or parameter groups, as for any torch optimizer.
-        lr: step size; a coordinate moves by about so much per step, whatever its gradient's size.
-        num_data: N; not used by the update, kept so that every method is built alike.
-        temperature: 0, the only value allowed.
-        weight_decay: λ, decoupled: each step multiplies the parameters by 1 − lr·λ.
-        beta1: β₁ in [0, 1), how slowly m forgets.
-        beta2: β₂ in [0, 1), how slowly v forgets.
-        eps: ε, added to √v̂.
-        seed: not used.
-        lanes: independent chains stacked on axis 0 of every parameter.
-
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
 
     Source: Loshchilov & Hutter 2019, https://arxiv.org/abs/1711.05101, Algorithm 2; Kingma & Ba 2015,
     https://arxiv.org/abs/1412.6980.
     """
+
+    lr: float = setting("step size; a coordinate moves by about so much per step, whatever its gradient's size.")
+    num_data: int = setting("N; not used by the update, kept so that every method is built alike.", default=1)
+    temperature: float = setting("0, the only value allowed.", default=0.0)
+    seed: int | None = setting("not used.", default=None)
+    weight_decay: float = setting(
+        "λ, decoupled: each step multiplies the parameters by 1 − lr·λ.", default=0.0, column=True
+    )
+    beta1: float = setting("β₁ in [0, 1), how slowly m forgets.", default=0.9, check=fraction, column=True)
+    beta2: float = setting("β₂ in [0, 1), how slowly v forgets.", default=0.999, check=fraction, column=True)
+    eps: float = setting("ε, added to √v̂.", default=1e-8, check=positive)
 
     kind = "adamw"
     presets: ClassVar[Presets] = {
@@ -69,58 +56,30 @@ class AdamW(Sampler):
     }
     missing_grad = "skip"
     noisy_counterpart = "psgld"
-    elementwise = frozenset({"beta1", "beta2", "weight_decay"})
 
-    def __init__(
-        self,
-        params: Params,
-        *,
-        lr: float,
-        num_data: int = 1,
-        temperature: float = 0.0,
-        weight_decay: float = 0.0,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        seed: int | None = None,
-        lanes: int = 1,
-    ) -> None:
-        super().__init__(**arguments(locals()))
-
-    def _check_group(self, group: dict[str, Any]) -> None:
-        super()._check_group(group)
-        fraction("beta1", group["beta1"])
-        fraction("beta2", group["beta2"])
-        positive("eps", group["eps"])
-
-    def coefficients(self, group: Mapping[str, Any], update: int = 1) -> dict[str, float]:
+    def coefficients(self, group: Mapping[str, Any], update: int = 1) -> tuple[float, ...]:
+        """Return no noise, 1 − β₁, β₂, 1 − β₂, √(1−β₂ᵏ), 1 − lr·λ and −lr/(1−β₁ᵏ)."""
         lr, beta1, beta2 = group["lr"], group["beta1"], group["beta2"]
-        return {
-            "noise": 0.0,
-            "learn": 1 - beta1,
-            "forget_squares": beta2,
-            "learn_squares": 1 - beta2,
-            "correction": math.sqrt(1 - beta2**update),
-            "keep": 1 - lr * group["weight_decay"],
-            "step": -lr / (1 - beta1**update),
-        }
+        corrections = math.sqrt(1 - beta2**update), 1 - beta1**update
+        return 0.0, 1 - beta1, beta2, 1 - beta2, corrections[0], 1 - lr * group["weight_decay"], -lr / corrections[1]
 
     def states(self, group: Mapping[str, Any]) -> Mapping[str, float | None]:
         return {"mean": 0.0, "square_avg": 0.0}
 
     def apply(
-        self, group: Mapping[str, Any], numbers: Mapping[str, Number], params: list[Tensor], grads: list[Tensor]
+        self, group: Mapping[str, Any], numbers: Sequence[Number], params: list[Tensor], grads: list[Tensor]
     ) -> None:
+        _, learn, forget_squares, learn_squares, correction, keep, step = numbers
         grads = [g.to(wide(p.dtype)) for p, g in zip(params, grads, strict=True)]
         means, squares = ([self.state_of(p, name) for p in params] for name in ("mean", "square_avg"))
-        lerp_(means, grads, numbers["learn"])
-        scale_(squares, numbers["forget_squares"])
-        addcmul_(squares, grads, grads, numbers["learn_squares"])
+        lerp_(means, grads, learn)
+        scale_(squares, forget_squares)
+        addcmul_(squares, grads, grads, learn_squares)
         sizes = list(torch._foreach_sqrt(squares))
-        divide_(sizes, numbers["correction"])
+        divide_(sizes, correction)
         torch._foreach_add_(sizes, group["eps"])
-        scale_(params, numbers["keep"])
-        addcdiv_(params, means, sizes, numbers["step"])
+        scale_(params, keep)
+        addcdiv_(params, means, sizes, step)
 
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         alike: dict[int, list[int]] = {}

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
 from raychains.core.errors import require
 from raychains.core.validation import is_number
-from raychains.samplers.base import MethodPreset, Number, Params, Presets, Tensors, arguments
+from raychains.samplers.base import MethodPreset, Presets
+from raychains.samplers.columns import Number, Tensors
+from raychains.samplers.settings import setting
 from raychains.samplers.thermostat import Thermostat
+
+
+def _speed_limit(name: str, value: object) -> None:
+    ok = value is None or (is_number(value) and value > 0)
+    require(ok, name, value, "be a finite number above 0, or None for Gaussian momentum")
 
 
 class ATMC(Thermostat):
@@ -38,19 +45,6 @@ class ATMC(Thermostat):
     constant variance. At a fixed a₀ the variance of θ is larger by (a₀/2)·coth(a₀/2) ≈ 1 + a₀²/12 by Strang (1.0008 at
     the default) and smaller by 1 − a₀/2 by Euler. With ``thermostat_rate`` exactly 0 noise of the gradient adds to T as in SGHMC.
 
-    Args:
-        params: parameters or parameter groups, as for any torch optimizer.
-        lr: step size on the mean-loss scale; the time step is h = √(lr/N).
-        momentum: 1 − a₀ in [0, 1); a₀ is the least friction per step.
-        thermostat_rate: κ ≥ 0, the change of z per step and unit of (p²/T − 1); 0 freezes the thermostat.
-        speed_limit: c > 0, the limit of dθ/dt by coordinate; none for Gaussian momentum.
-        integrator: ``"strang"`` (second order for Gaussian momentum) or ``"euler"``.
-        num_data: N, the number of training data.
-        temperature: T; 1 samples the posterior.
-        weight_decay: strength λ of a Gaussian prior N(0, 1/(Nλ)).
-        seed: of the noise; drawn from torch's global generator when left out.
-        lanes: independent chains stacked on axis 0 of every parameter.
-
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
 
@@ -58,35 +52,18 @@ class ATMC(Thermostat):
     2016, https://arxiv.org/abs/1609.04388.
     """
 
+    lr: float = setting("step size on the mean-loss scale; the time step is h = √(lr/N).")
+    momentum: float = setting("1 − a₀ in [0, 1); a₀ is the least friction per step.", default=0.9)
+    speed_limit: float | None = setting(
+        "c > 0, the limit of dθ/dt by coordinate; none for Gaussian momentum.", default=None, check=_speed_limit
+    )
+
     kind = "atmc"
     presets: ClassVar[Presets] = {
         # The paper's: a cyclical step size, noise throughout, each cycle's last sample is kept.
         "atmc": MethodPreset(schedule="cyclical", label="ATMC", settings={"samples_per_cycle": 1, "exploration": 0.0})
     }
     revision = 2
-
-    def __init__(
-        self,
-        params: Params,
-        *,
-        lr: float,
-        momentum: float = 0.9,
-        thermostat_rate: float = 1e-3,
-        speed_limit: float | None = None,
-        integrator: str = "strang",
-        num_data: int,
-        temperature: float = 1.0,
-        weight_decay: float = 0.0,
-        seed: int | None = None,
-        lanes: int = 1,
-    ) -> None:
-        super().__init__(**arguments(locals()))
-
-    def _check_group(self, group: dict[str, Any]) -> None:
-        super()._check_group(group)
-        c = group["speed_limit"]
-        ok = c is None or (is_number(c) and c > 0)
-        require(ok, "speed_limit", c, "be a finite number above 0, or None for Gaussian momentum")
 
     def _friction(self, z: Tensors, a0: Number) -> tuple[Tensors, Tensors | Number]:
         friction: Tensors

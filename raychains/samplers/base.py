@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from functools import partial, wraps
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +16,9 @@ from torch import Tensor, nn
 from raychains.core.errors import UserError, format_error, shown
 from raychains.core.sample import THETA
 from raychains.core.spec import EarlyStop
-from raychains.core.user_code import own_kind
-from raychains.core.validation import integer, positive_int
+from raychains.core.user_code import is_ours, own_kind
+from raychains.core.validation import at_least_0, integer, positive_int
+from raychains.samplers.columns import Number, add_
 from raychains.samplers.groups import (
     MISSING_GRAD,
     called_from,
@@ -30,6 +30,7 @@ from raychains.samplers.groups import (
     listed,
 )
 from raychains.samplers.noise import Noise
+from raychains.samplers.settings import Declaring, construct, generated, setting, unless_none
 
 SEEDS = -(2**63), 2**64 - 1
 """Least and largest seed of torch's generators."""
@@ -80,9 +81,7 @@ class MethodPreset:
 
 
 Presets = Mapping[str, MethodPreset]
-Tensors: TypeAlias = tuple[Tensor, ...] | list[Tensor]
-Number: TypeAlias = float | Tensor
-"""A coefficient of an update: one number, or in a pack a column [rows, 1]."""
+Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
 
 def _uncompiled(method: Callable[..., Any], whole: Callable[..., Any] | None = None) -> Callable[..., Any]:
@@ -94,7 +93,7 @@ def _uncompiled(method: Callable[..., Any], whole: Callable[..., Any] | None = N
     """
     hidden = torch._disable_dynamo(whole or method)
 
-    @functools.wraps(method)
+    @wraps(method)
     def called(*args: Any, **kwargs: Any) -> Any:
         return (hidden if "torch._dynamo" in sys.modules else method)(*args, **kwargs)
 
@@ -104,7 +103,7 @@ def _uncompiled(method: Callable[..., Any], whole: Callable[..., Any] | None = N
 def _checked_first(step: Callable[..., Any]) -> Callable[..., Any]:
     """Return a `step` that begins with a check of settings which the loop has changed."""
 
-    @functools.wraps(step)
+    @wraps(step)
     def checked(self: Sampler, *args: Any, **kwargs: Any) -> Any:
         self._check_changes()
         return step(self, *args, **kwargs)
@@ -112,7 +111,7 @@ def _checked_first(step: Callable[..., Any]) -> Callable[..., Any]:
     return _uncompiled(checked)
 
 
-class Sampler(torch.optim.Optimizer):
+class Sampler(Declaring):
     """Base of all samplers; usable in any training loop and with any ``torch.optim.lr_scheduler``.
 
     The loss that is differentiated is the *mean* minibatch negative log-likelihood. ``num_data`` (N) and
@@ -123,13 +122,32 @@ class Sampler(torch.optim.Optimizer):
     ``state[p]`` to the parameter's dtype on load.
     """
 
+    params: Params = setting("parameters or parameter groups, as for any torch optimizer.", group=False, kw_only=False)
+    lr: float = setting("step size on the mean-loss scale.", check=at_least_0)
+    num_data: int = setting(
+        "N, the number of training data.",
+        group=False,
+        check=partial(positive_int, why=": the number of training data, N"),
+    )
+    temperature: float = setting("T; 1 samples the posterior.", default=1.0, check=at_least_0)
+    weight_decay: float = setting("strength λ of a Gaussian prior N(0, 1/(Nλ)).", default=0.0, check=at_least_0)
+    seed: int | None = setting(
+        "of the noise; drawn from torch's global generator when left out.",
+        default=None,
+        group=False,
+        check=unless_none(partial(integer, least=SEEDS[0], most=SEEDS[1])),
+    )
+    lanes: int = setting(
+        "independent chains stacked on axis 0 of every parameter.", default=1, group=False, check=positive_int
+    )
+
     kind: ClassVar[str]
     """The name in specs; a user's class is named by its import path."""
     revision: ClassVar[int] = 1
     """Raised by a change that alters samples."""
     gradients_per_step: ClassVar[int] = 1
     """Gradient evaluations that one step spends. Methods with two take a closure, which re-evaluates one minibatch."""
-    parts: int = 1
+    parts = 1
     """Sub-batches that a step's minibatch is divided into, each with a closure of its own."""
     omitted_defaults: ClassVar[Mapping[str, Any]] = {}
     """Settings that are left out of specs at this value: they were added after samples had been stored."""
@@ -143,14 +161,17 @@ class Sampler(torch.optim.Optimizer):
     presets: ClassVar[Presets] = {}
     """The methods that run this sampler, by the names that users give."""
     elementwise: ClassVar[Set[str]] = frozenset()
-    """Settings in which the chains of a pack may differ, since `coefficients` turns them into numbers; empty without `apply`."""
-
+    """Settings in which the chains of a pack may differ: those that are declared as columns."""
     noises: ClassVar[int] = 1
     """Times that a step of a pack draws noise for every parameter."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         own_kind(cls)
+        cls.elementwise = frozenset(name for name, one in cls._settings.items() if one.column)
+        written = is_ours(cls.__init__.__module__) and not generated(cls)
+        if "kind" in vars(cls) and "__init__" not in vars(cls) and (written or "_settings" in vars(cls)):
+            construct(cls)
         if "step" in vars(cls):
             cls.step = _checked_first(cls.step)  # type: ignore[method-assign]
         if "draws" in vars(cls):
@@ -160,15 +181,16 @@ class Sampler(torch.optim.Optimizer):
     def __init__(
         self, params: Any, *, num_data: int, temperature: float, seed: int | None, lanes: int = 1, **settings: Any
     ) -> None:
-        if type(self)._update is Sampler._update and type(self).step is Sampler.step:
+        kind = type(self)
+        if kind._update is Sampler._update and kind.apply is Sampler.apply and kind.step is Sampler.step:
             raise UserError(f"sampler {type(self).__name__} must define _update(group, params, grads), its update rule")
-        positive_int("num_data", num_data, ": the number of training data, N")
-        positive_int("lanes", lanes)
-        if seed is not None:
-            integer("seed", seed, *SEEDS)
+        own = {name: settings.pop(name) for name, one in self._settings.items() if not one.group and name in settings}
+        for name, value in {**own, "num_data": num_data, "lanes": lanes, "seed": seed}.items():
+            if (check := self._settings[name].check) is not None:
+                check(name, value)
         if self._whole:
             check_unsharded(type(self).__name__)
-        self.num_data, self.lanes = num_data, lanes
+        vars(self).update(own, num_data=num_data, lanes=lanes)
         self._built = self._begun = False
         """True once all groups are there, and once a parameter has had a gradient."""
         self._checked: dict[int, dict[str, Any]] = {}
@@ -206,6 +228,9 @@ class Sampler(torch.optim.Optimizer):
     def _check_group(self, group: dict[str, Any]) -> None:
         """Refuse a parameter group with settings out of range."""
         check_settings(group)
+        for name, one in self._settings.items():
+            if one.check is not None and name in group:
+                one.check(name, group[name])
         if self.noisy_counterpart is not None and group["temperature"] != 0:
             raise UserError(
                 f"temperature must be 0 for {self.kind}, got {group['temperature']!r}: it injects no noise; {self.noisy_counterpart} does"
@@ -277,15 +302,23 @@ class Sampler(torch.optim.Optimizer):
         skip = not self._begun or group.get(MISSING_GRAD, self.missing_grad) == "skip"
         return None if skip else torch.zeros_like(p)
 
-    @abstractmethod
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
-        """The update rule for one parameter group, under ``no_grad``."""
+        """The update rule for one parameter group, under ``no_grad``; by default `apply` with `coefficients`."""
+        self.apply(group, self.coefficients(group), params, grads)
 
-    def coefficients(self, group: Mapping[str, Any], update: int = 1) -> dict[str, float]:
-        """Return the numbers of the ``update``-th update, counted from 1, for samplers with `elementwise` settings.
+    def coefficients(self, group: Mapping[str, Any], update: int = 1) -> tuple[float, ...]:
+        """Return the numbers of the ``update``-th update, counted from 1, for `apply`.
 
-        Noise is drawn, `noises` times for every parameter, if ``noise`` is above 0. Equal settings but for positive `elementwise`
-        ones give equal names.
+        The first is the noise's size: where it is above 0, noise is drawn `noises` times for every parameter.
+        """
+        raise NotImplementedError
+
+    def apply(
+        self, group: Mapping[str, Any], numbers: Sequence[Number], params: list[Tensor], grads: list[Tensor]
+    ) -> None:
+        """Make the update with the numbers of `coefficients`. In a pack they are columns [rows, 1] and all tensors [rows, …].
+
+        Of the group it takes settings that are no columns, and of columns only whether they are 0, as in all rows at once.
         """
         raise NotImplementedError
 
@@ -297,15 +330,6 @@ class Sampler(torch.optim.Optimizer):
     def states(self, group: Mapping[str, Any]) -> Mapping[str, float | None]:
         """Return the names and initial values of the states that `state_of` gives each parameter, for packs; None begins as its copy."""
         return {}
-
-    def apply(
-        self, group: Mapping[str, Any], numbers: Mapping[str, Number], params: list[Tensor], grads: list[Tensor]
-    ) -> None:
-        """Update parameters by `coefficients`; in a pack these are columns [rows, 1] and all tensors [rows, …].
-
-        Of the group it takes settings that are not `elementwise`.
-        """
-        raise NotImplementedError
 
     def _dense(self, p: Tensor) -> Tensor:
         assert p.grad is not None
@@ -462,77 +486,6 @@ class Sampler(torch.optim.Optimizer):
             vars(self).update(kept)
 
 
-def arguments(scope: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a constructor's arguments from its ``locals()``, for the base's: the first thing that it asks."""
-    return {name: value for name, value in scope.items() if name not in ("self", "__class__")}
-
-
-def scale_(tensors: list[Tensor], factor: Number) -> None:
-    """Multiply tensors in place."""
-    if isinstance(factor, Tensor):
-        for t in tensors:
-            t.mul_(factor)
-    else:
-        torch._foreach_mul_(tensors, factor)
-
-
-def divide_(tensors: list[Tensor], divisor: Number) -> None:
-    """Divide tensors in place."""
-    if isinstance(divisor, Tensor):
-        for t in tensors:
-            t.div_(divisor)
-    else:
-        torch._foreach_div_(tensors, divisor)
-
-
-def scaled(tensors: list[Tensor], factor: Number) -> list[Tensor]:
-    """Return tensors times ``factor``."""
-    if isinstance(factor, Tensor):
-        return [t * factor for t in tensors]
-    return list(torch._foreach_mul(tensors, factor))
-
-
-def add_(tensors: list[Tensor], others: list[Tensor], factor: Number) -> None:
-    """Add ``factor`` times others to tensors in place."""
-    if isinstance(factor, Tensor):
-        for t, other in zip(tensors, others, strict=True):
-            t.addcmul_(other, factor)
-    else:
-        torch._foreach_add_(tensors, others, alpha=factor)
-
-
-def addcmul_(tensors: list[Tensor], left: Tensors, right: Tensors, factor: Number) -> None:
-    """Add ``factor`` times products to tensors in place."""
-    if isinstance(factor, Tensor):
-        for t, x, y in zip(tensors, left, right, strict=True):
-            t.addcmul_(x * factor, y)
-    else:
-        torch._foreach_addcmul_(tensors, left, right, value=factor)
-
-
-def addcdiv_(tensors: list[Tensor], above: list[Tensor], below: list[Tensor], factor: Number) -> None:
-    """Add ``factor`` times quotients to tensors in place."""
-    if isinstance(factor, Tensor):
-        for t, x, y in zip(tensors, above, below, strict=True):
-            t.addcdiv_(x * factor, y)
-    else:
-        torch._foreach_addcdiv_(tensors, above, below, value=factor)
-
-
-def lerp_(tensors: list[Tensor], others: list[Tensor], share: Number) -> None:
-    """Move tensors in place by ``share`` of their way to others."""
-    if isinstance(share, Tensor):
-        for t, other in zip(tensors, others, strict=True):
-            t.lerp_(other, share)
-    else:
-        torch._foreach_lerp_(tensors, others, share)
-
-
-def positive_number(number: Number) -> bool:
-    """Return whether a number is above 0; in a pack some may be."""
-    return isinstance(number, Tensor) or number > 0
-
-
 def squares(tensors: Sequence[Tensor]) -> Tensor:
     """Return the sum of the squares of all entries, in double precision."""
     return torch.stack(
@@ -564,6 +517,3 @@ def spread(values: Tensor, like: Tensor) -> Tensor:
 def wide(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype of a state kept for parameters of ``dtype``: single precision at least."""
     return torch.promote_types(dtype, torch.float32)
-
-
-Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]

@@ -12,9 +12,14 @@ from torch import Tensor
 from raychains.core.errors import require
 from raychains.core.sample import THETA
 from raychains.core.validation import at_least_0, fraction, is_number, positive, positive_int
-from raychains.samplers.base import MethodPreset, Params, Presets, arguments, wide
+from raychains.samplers.base import MethodPreset, Presets, wide
 from raychains.samplers.closure import ClosureSampler, Grads
 from raychains.samplers.noise import Noise
+from raychains.samplers.settings import setting
+
+
+def _above_0(name: str, value: object) -> None:
+    require(is_number(value) and 0 < value < 1, name, value, "lie in (0, 1): s must stay positive")
 
 
 class BSAM(ClosureSampler):
@@ -30,27 +35,25 @@ class BSAM(ClosureSampler):
 
     Target: none; a variational optimiser that fits the Gaussian N(m, 1/(N·s)), whose draws are kept as θ.
 
-    Args:
-        params: parameters or parameter groups, as for any torch optimizer.
-        lr: step size of m; .5 in the paper's CIFAR runs.
-        num_data: N, the number of training data, times the augmentation factor.
-        temperature: T, by which the variance of w̃ and of draws is multiplied; 0 takes both at m.
-        weight_decay: δ, the precision of the Gaussian prior N(0, 1/(Nδ)) divided by N.
-        beta1: β₁ in [0, 1), how slowly the gradient average forgets.
-        beta2: β₂ in (0, 1), how slowly the precision forgets.
-        rho: ρ, the size of the perturbation.
-        damping: added to the precision's target; at least 0.
-        s0: the first s, so that the first variance is 1/(N·s0).
-        m_sharpness: sub-minibatches per step, each with its own closure.
-        prediction_samples: draws of θ that a kept step yields.
-        seed: of the noise; drawn from torch's global generator when left out.
-        lanes: independent chains stacked on axis 0 of every parameter.
-
     Raises:
         UserError: a setting out of range, a complex parameter, a sparse gradient or missing closures.
 
     Source: Möllenhoff & Khan 2023, https://arxiv.org/abs/2210.01620, Algorithm 1 (right).
     """
+
+    lr: float = setting("step size of m; .5 in the paper's CIFAR runs.")
+    num_data: int = setting("N, the number of training data, times the augmentation factor.")
+    temperature: float = setting(
+        "T, by which the variance of w̃ and of draws is multiplied; 0 takes both at m.", default=1.0
+    )
+    weight_decay: float = setting("δ, the precision of the Gaussian prior N(0, 1/(Nδ)) divided by N.", default=0.0)
+    beta1: float = setting("β₁ in [0, 1), how slowly the gradient average forgets.", default=0.9, check=fraction)
+    beta2: float = setting("β₂ in (0, 1), how slowly the precision forgets.", default=0.999, check=_above_0)
+    rho: float = setting("ρ, the size of the perturbation.", default=0.01, check=positive)
+    damping: float = setting("added to the precision's target; at least 0.", default=0.1, check=at_least_0)
+    s0: float = setting("the first s, so that the first variance is 1/(N·s0).", default=1.0, check=positive)
+    m_sharpness: int = setting("sub-minibatches per step, each with its own closure.", default=8)
+    prediction_samples: int = setting("draws of θ that a kept step yields.", default=1, group=False, check=positive_int)
 
     kind = "bsam"
     missing_grad = "skip"
@@ -63,42 +66,10 @@ class BSAM(ClosureSampler):
     revision = 2
     statistics_fit = False
 
-    def __init__(
-        self,
-        params: Params,
-        *,
-        lr: float,
-        num_data: int,
-        temperature: float = 1.0,
-        weight_decay: float = 0.0,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        rho: float = 0.01,
-        damping: float = 0.1,
-        s0: float = 1.0,
-        m_sharpness: int = 8,
-        prediction_samples: int = 1,
-        seed: int | None = None,
-        lanes: int = 1,
-    ) -> None:
-        settings = arguments(locals())
-        self.prediction_samples: int = settings.pop("prediction_samples")
-        positive_int("prediction_samples", prediction_samples)
-        self._magnitudes: dict[Tensor, Tensor] = {}
-        super().__init__(**settings)
-
-    def _check_group(self, group: dict[str, Any]) -> None:
-        super()._check_group(group)
-        fraction("beta1", group["beta1"])
-        above_0 = "lie in (0, 1): s must stay positive"
-        require(is_number(group["beta2"]) and 0 < group["beta2"] < 1, "beta2", group["beta2"], above_0)
-        for name in ("rho", "s0"):
-            positive(name, group[name])
-        at_least_0("damping", group["damping"])
-
     def stages(self, parts: int) -> Generator[int, Any, Any]:
         """As `ClosureSampler.stages`; the loss returned is that at w̃."""
-        self._magnitudes, self._divided = {}, parts
+        self._magnitudes: dict[Tensor, Tensor] = {}
+        self._divided = parts
         try:
             return (yield from super().stages(parts))
         finally:

@@ -13,6 +13,7 @@ from torch import Tensor
 from raychains.core.errors import UserError
 from raychains.core.validation import positive_int
 from raychains.samplers.base import Sampler, wide
+from raychains.samplers.settings import setting
 
 Closure = Callable[[], Any]
 Grads = list[Tensor | None]
@@ -31,12 +32,11 @@ class ClosureSampler(Sampler):
     """
 
     gradients_per_step = 2
+    m_sharpness: int = setting("sub-minibatches of a step, each with its own closure.", group=False, check=positive_int)
 
     def __init__(self, params: Any, *, m_sharpness: int, **settings: Any) -> None:
-        positive_int("m_sharpness", m_sharpness)
-        self.parts: int = m_sharpness
-        """Sub-minibatches, and so closures, of a step."""
-        super().__init__(params, **settings)
+        super().__init__(params, m_sharpness=m_sharpness, **settings)
+        self.parts = m_sharpness
 
     @torch.no_grad()
     def step(self, closure: Closure | Sequence[Closure] | None = None) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -11,8 +12,10 @@ from torch import Tensor
 
 from raychains.core.sample import THETA
 from raychains.core.validation import at_least_0, one_of, positive
-from raychains.samplers.base import MethodPreset, Number, Params, Presets, add_, arguments, scale_, scaled, wide
-from raychains.samplers.velocity import VelocitySampler
+from raychains.samplers.base import MethodPreset, Presets, wide
+from raychains.samplers.columns import Number, add_, scale_, scaled
+from raychains.samplers.settings import setting
+from raychains.samplers.sghmc import VelocitySampler
 
 ANCHOR = "anchor"
 """The variable θₐ: its name among the draws and in the state."""
@@ -40,24 +43,18 @@ class EntropyMCMC(VelocitySampler):
     Target: exp(−[U(θ) + ‖θ−θₐ‖²/(2η)]/T) as lr → 0 (λₐ = 0). The marginal of θ is the original posterior exp(−U/T);
     only θₐ is drawn to flat regions: its marginal is that posterior smoothed by N(0, TηI).
 
-    Args:
-        params: parameters or parameter groups, as for any torch optimizer.
-        lr: step size on the mean-loss scale.
-        eta: η > 0, variance of θₐ around θ at T = 1; small pulls hard.
-        momentum: m in [0, 1); 0 is SGLD for the pair.
-        num_data: N, the number of training data.
-        temperature: T; 1 samples the posterior, 0 follows its gradient.
-        weight_decay: strength λ of a Gaussian prior N(0, 1/(Nλ)) on θ.
-        anchor_decay: λₐ, the same for θₐ.
-        update: ``joint`` or ``gibbs``.
-        seed: of the noise; drawn from torch's global generator when left out.
-        lanes: independent chains stacked on axis 0 of every parameter.
-
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
 
     Source: Li & Zhang 2024 (Entropy-MCMC), Eq. 4, 5 and 11; A.1 and A.2 for N and T; A.3 for Gibbs.
     """
+
+    temperature: float = setting("T; 1 samples the posterior, 0 follows its gradient.", default=1.0)
+    weight_decay: float = setting("strength λ of a Gaussian prior N(0, 1/(Nλ)) on θ.", default=0.0)
+    eta: float = setting("η > 0, variance of θₐ around θ at T = 1; small pulls hard.", check=positive, column=True)
+    momentum: float = setting("m in [0, 1); 0 is SGLD for the pair.", default=0.0)
+    anchor_decay: float = setting("λₐ, the same for θₐ.", default=0.0, check=at_least_0, column=True)
+    update: str = setting("``joint`` or ``gibbs``.", default="joint", check=partial(one_of, known=UPDATES))
 
     kind = "emcmc"
     presets: ClassVar[Presets] = {
@@ -68,39 +65,16 @@ class EntropyMCMC(VelocitySampler):
     }
     revision = 2
     statistics_fit = False
-    elementwise = VelocitySampler.elementwise | {"eta", "anchor_decay"}
     noises = 2
 
-    def __init__(
-        self,
-        params: Params,
-        *,
-        lr: float,
-        eta: float,
-        momentum: float = 0.0,
-        num_data: int,
-        temperature: float = 1.0,
-        weight_decay: float = 0.0,
-        anchor_decay: float = 0.0,
-        update: str = "joint",
-        seed: int | None = None,
-        lanes: int = 1,
-    ) -> None:
-        super().__init__(**arguments(locals()))
-
-    def _check_group(self, group: dict[str, Any]) -> None:
-        super()._check_group(group)
-        positive("eta", group["eta"])
-        at_least_0("anchor_decay", group["anchor_decay"])
-        one_of("update", group["update"], UPDATES)
-
-    def coefficients(self, group: Mapping[str, Any], update: int = 1) -> dict[str, float]:
-        lr, eta, decay = group["lr"], group["eta"], group["anchor_decay"]
-        numbers = {**super().coefficients(group, update), "pull": 1 / (eta * self.num_data)}
+    def coefficients(self, group: Mapping[str, Any], update: int = 1) -> tuple[float, ...]:
+        """Return those of θ's velocity and 1/(ηN); then lr and −λₐ, or for Gibbs 1/(1+ηNλₐ) and the draw's standard deviation."""
+        eta, decay = group["eta"], group["anchor_decay"]
+        numbers = (*super().coefficients(group, update), 1 / (eta * self.num_data))
         if group["update"] == "gibbs":
             shrink = 1 / (1 + eta * self.num_data * decay)
-            return numbers | {"shrink": shrink, "anchor_noise": math.sqrt(group["temperature"] * eta * shrink)}
-        return numbers | {"anchor_step": lr} | ({"anchor_decay": -decay} if decay != 0 else {})
+            return *numbers, shrink, math.sqrt(group["temperature"] * eta * shrink)
+        return *numbers, group["lr"], -decay
 
     def states(self, group: Mapping[str, Any]) -> Mapping[str, float | None]:
         velocities = {"velocity": 0.0, "anchor_velocity": 0.0} if group["momentum"] != 0 else {}
@@ -111,31 +85,29 @@ class EntropyMCMC(VelocitySampler):
         return settings.get("update", "joint") == "joint"
 
     def apply(
-        self, group: Mapping[str, Any], numbers: Mapping[str, Number], params: list[Tensor], grads: list[Tensor]
+        self, group: Mapping[str, Any], numbers: Sequence[Number], params: list[Tensor], grads: list[Tensor]
     ) -> None:
+        std, momentum, *_, pull, scale, other = numbers
         anchors = [self._anchor(p) for p in params]
         # (θ − θₐ)/(ηN), the pull between the two, of which both see the old values.
-        pulls = scaled(torch._foreach_sub(params, anchors), numbers["pull"])  # type: ignore[arg-type]
-        super().apply(group, numbers, params, torch._foreach_add(grads, pulls))  # type: ignore[arg-type]
-        if "shrink" in numbers:  # θₐ from its conditional given the new θ
+        pulls = scaled(torch._foreach_sub(params, anchors), pull)  # type: ignore[arg-type]
+        super().apply(group, numbers[:4], params, torch._foreach_add(grads, pulls))  # type: ignore[arg-type]
+        if group["update"] == "gibbs":  # θₐ from its conditional given the new θ
             torch._foreach_copy_(anchors, params)
-            scale_(anchors, numbers["shrink"])
-            self.add_noise(anchors, numbers["anchor_noise"])
+            scale_(anchors, scale)
+            self.add_noise(anchors, other)
             return
         velocities = pulls
-        if "anchor_decay" in numbers:
-            add_(pulls, anchors, numbers["anchor_decay"])
-        if "momentum" in numbers:
+        if group["anchor_decay"] != 0:
+            add_(pulls, anchors, other)
+        if group["momentum"] != 0:
             velocities = [self.state_of(p, "anchor_velocity") for p in params]
-            scale_(velocities, numbers["momentum"])
-            add_(velocities, pulls, numbers["anchor_step"])
+            scale_(velocities, momentum)
+            add_(velocities, pulls, scale)
         else:
-            scale_(velocities, numbers["anchor_step"])
-        self.add_noise(velocities, numbers["noise"])
+            scale_(velocities, scale)
+        self.add_noise(velocities, std)
         torch._foreach_add_(anchors, velocities)
-
-    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
-        self.apply(group, self.coefficients(group), params, grads)
 
     def _anchor(self, p: Tensor) -> Tensor:
         state = self.state[p]

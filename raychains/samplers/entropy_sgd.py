@@ -12,7 +12,8 @@ from torch import Tensor
 from raychains.core.errors import require
 from raychains.core.sample import THETA
 from raychains.core.validation import at_least_0, fraction, positive, positive_int
-from raychains.samplers.base import MethodPreset, Params, Presets, Sampler, arguments, wide
+from raychains.samplers.base import MethodPreset, Presets, Sampler, wide
+from raychains.samplers.settings import setting
 
 
 class LocalEntropySampler(Sampler):
@@ -22,16 +23,19 @@ class LocalEntropySampler(Sampler):
     parameters hold θ′; x, μ and the outer velocity are states, as is the number of inner steps made.
     """
 
-    statistics_fit = False
+    lr: float = setting("size of the outer step, the share of the way from x to μ; 1 goes to μ.")
+    weight_decay: float = setting("λ of a Gaussian prior N(0, 1/(Nλ)), part of g.", default=0.0)
+    momentum: float = setting("m in [0, 1) of the outer step; 0 is plain.", default=0.0)
+    inner_steps: int = setting("L, minibatches per outer step.", default=20, check=positive_int)
+    inner_lr: float = setting("lr′, step size of the inner loop on the mean-loss scale.", default=0.1, check=positive)
+    inner_noise: float = setting(
+        "ε, the inner noise's size per square root of step; at least 0.", default=1e-4, check=at_least_0
+    )
+    gamma: float = setting("γ₀, the first scope: how strongly θ′ is held at x.", default=0.03, check=positive)
+    gamma_growth: float = setting("γ₁, growth of γ per outer step; at least 0.", default=1e-3, check=at_least_0)
+    averaging: float = setting("a in [0, 1), how slowly μ forgets.", default=0.75, check=fraction)
 
-    def _check_group(self, group: dict[str, Any]) -> None:
-        super()._check_group(group)
-        positive_int("inner_steps", group["inner_steps"])
-        for name in ("inner_lr", "gamma"):
-            positive(name, group[name])
-        for name in ("inner_noise", "gamma_growth"):
-            at_least_0(name, group[name])
-        fraction("averaging", group["averaging"])
+    statistics_fit = False
 
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         alike: dict[int, list[int]] = {}
@@ -100,53 +104,22 @@ class EntropySGD(LocalEntropySampler):
 
     Target: none; an optimiser of the local entropy, whose temperature is 0 and must stay so.
 
-    Args:
-        params: parameters or parameter groups, as for any torch optimizer.
-        lr: size of the outer step, the share of the way from x to μ; 1 goes to μ.
-        momentum: m in [0, 1) of the outer step; 0 is plain.
-        inner_steps: L, minibatches per outer step.
-        inner_lr: lr′, step size of the inner loop on the mean-loss scale.
-        inner_noise: ε, the inner noise's size per square root of step; at least 0.
-        gamma: γ₀, the first scope: how strongly θ′ is held at x.
-        gamma_growth: γ₁, growth of γ per outer step; at least 0.
-        averaging: a in [0, 1), how slowly μ forgets.
-        num_data: N; not used by the update, kept so that every method is built alike.
-        temperature: 0, the only value allowed.
-        weight_decay: λ of the L2 penalty ½λ‖θ′‖², part of g.
-        seed: of the noise; drawn from torch's global generator when left out.
-        lanes: independent chains stacked on axis 0 of every parameter.
-
     Raises:
         UserError: a setting out of range, γ too large for lr′, a complex parameter or a sparse gradient.
 
     Source: Chaudhari et al. 2017, https://arxiv.org/abs/1611.01838, Algorithm 1; constants from the authors' code.
     """
 
+    num_data: int = setting("N; not used by the update, kept so that every method is built alike.", default=1)
+    temperature: float = setting("0, the only value allowed.", default=0.0)
+    weight_decay: float = setting("λ of the L2 penalty ½λ‖θ′‖², part of g.", default=0.0)
+    momentum: float = setting("m in [0, 1) of the outer step; 0 is plain.", default=0.9)
+
     kind = "entropy-sgd"
     presets: ClassVar[Presets] = {"entropy-sgd": MethodPreset(schedule="decreasing", label="Entropy-SGD")}
     revision = 2
     missing_grad = "skip"
     noisy_counterpart = "entropy-sgld"
-
-    def __init__(
-        self,
-        params: Params,
-        *,
-        lr: float,
-        momentum: float = 0.9,
-        inner_steps: int = 20,
-        inner_lr: float = 0.1,
-        inner_noise: float = 1e-4,
-        gamma: float = 0.03,
-        gamma_growth: float = 1e-3,
-        averaging: float = 0.75,
-        num_data: int = 1,
-        temperature: float = 0.0,
-        weight_decay: float = 0.0,
-        seed: int | None = None,
-        lanes: int = 1,
-    ) -> None:
-        super().__init__(**arguments(locals()))
 
     def effective_noise_std(self) -> float:
         """Return ε·√(2·lr′), which every inner step injects into θ′."""
@@ -164,51 +137,17 @@ class EntropySGLD(LocalEntropySampler):
     Target: of x, exp(−N·F(x)/(γT)) with F(x) = −ε²·log ∫ exp(−[ℓ(θ′) + ½λ‖θ′‖² + ½γ‖θ′−x‖²]/ε²) dθ′, as lr and lr′ → 0,
     L → ∞ and a → 1, because ∇F = γ(x−μ) then; it moves with γ unless ``gamma_growth`` is 0.
 
-    Args:
-        params: parameters or parameter groups, as for any torch optimizer.
-        lr: size of the outer step, the share of the way from x to μ; 1 goes to μ.
-        num_data: N, the number of training data.
-        temperature: T of the outer step; 0 is Entropy-SGD.
-        weight_decay: λ of a Gaussian prior N(0, 1/(Nλ)), part of g.
-        momentum: m in [0, 1) of the outer step; 0 is plain.
-        inner_steps: L, minibatches per outer step.
-        inner_lr: lr′, step size of the inner loop on the mean-loss scale.
-        inner_noise: ε, the inner noise's size per square root of step; at least 0.
-        gamma: γ₀, the first scope: how strongly θ′ is held at x.
-        gamma_growth: γ₁, growth of γ per outer step; at least 0.
-        averaging: a in [0, 1), how slowly μ forgets.
-        seed: of the noise; drawn from torch's global generator when left out.
-        lanes: independent chains stacked on axis 0 of every parameter.
-
     Raises:
         UserError: a setting out of range, γ too large for lr′, a complex parameter or a sparse gradient.
 
     Source: Dziugaite & Roy 2018, https://arxiv.org/abs/1712.09376, Algorithm 1; Chaudhari et al. 2017.
     """
 
+    temperature: float = setting("T of the outer step; 0 is Entropy-SGD.", default=1.0)
+
     kind = "entropy-sgld"
     presets: ClassVar[Presets] = {"entropy-sgld": MethodPreset(schedule="decreasing", label="Entropy-SGLD")}
     revision = 2
-
-    def __init__(
-        self,
-        params: Params,
-        *,
-        lr: float,
-        num_data: int,
-        temperature: float = 1.0,
-        weight_decay: float = 0.0,
-        momentum: float = 0.0,
-        inner_steps: int = 20,
-        inner_lr: float = 0.1,
-        inner_noise: float = 1e-4,
-        gamma: float = 0.03,
-        gamma_growth: float = 1e-3,
-        averaging: float = 0.75,
-        seed: int | None = None,
-        lanes: int = 1,
-    ) -> None:
-        super().__init__(**arguments(locals()))
 
     def effective_noise_std(self) -> float:
         """Return the outer step's noise, which x, the draw, gets."""

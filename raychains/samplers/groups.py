@@ -12,7 +12,7 @@ from torch import Tensor
 
 from raychains.core.errors import UserError, format_error, near_miss, require
 from raychains.core.memory import overlapping
-from raychains.core.validation import at_least_0, fraction, is_int, is_number, one_of
+from raychains.core.validation import fraction, is_int, is_number, one_of
 from raychains.schedules.base import LARGEST_LR
 
 LARGEST_DECAY = 1e8
@@ -109,8 +109,6 @@ def check_settings(group: dict[str, Any]) -> None:
                 require(False, name, value, f"be at most {most:g}")
             if is_int(value) and abs(value) > 2**53:  # torch takes larger integers for 64 bits
                 group[name] = float(value)
-    for name in ("lr", "temperature", "weight_decay"):
-        at_least_0(name, group[name])
     fraction("momentum", group.get("momentum", 0.0))
     if MISSING_GRAD in group:
         one_of(MISSING_GRAD, group[MISSING_GRAD], ("zero", "skip"))

@@ -20,6 +20,7 @@ from raychains.core.errors import UserError, require
 from raychains.samplers.base import wide
 from raychains.samplers.closure import Closure, ClosureSampler, Grads, place
 from raychains.samplers.groups import MISSING_GRAD
+from raychains.samplers.settings import setting
 
 B = 0.1931833275037836
 """McLachlan's b, the share of the first and of the last turn."""
@@ -76,8 +77,10 @@ class Isokinetic(ClosureSampler):
     """Methods that a pack may compile, and how often each draws noise. At one temperature they compute from nothing but that and
     their arguments, and change nothing."""
 
+    m_sharpness: int = setting(default=1, init=False)
+
     def __init__(self, params: Any, **settings: Any) -> None:
-        super().__init__(params, m_sharpness=1, **settings)
+        super().__init__(params, **settings)
         self._adaptive: dict[str, Any] = {}
         """Numbers that adapt, and tensors with lanes on axis 0; in the entry ``sampler`` of the state."""
 

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from raychains.core.errors import UserError, require
 from raychains.core.sample import THETA
 from raychains.core.validation import positive_int
-from raychains.samplers.base import MethodPreset, Params, Presets, arguments
+from raychains.samplers.base import MethodPreset, Presets
 from raychains.samplers.noise import Noise
-from raychains.samplers.velocity import VelocitySampler
+from raychains.samplers.settings import setting
+from raychains.samplers.sghmc import VelocitySampler
 
 LARGEST = 6_000
 """Most weights and biases K of the last layer: its precision is a dense [K, K] in double precision, at most 288 MB."""
@@ -35,46 +36,28 @@ class LastLayerLaplace(VelocitySampler):
 
     Target: none; a Gaussian approximation around one mode, in the last layer alone.
 
-    Args:
-        params: parameters or parameter groups, as for any torch optimizer.
-        lr: step size on the mean-loss scale.
-        momentum: m in [0, 1).
-        num_data: N, the number of training data.
-        prediction_samples: draws of θ that a kept step yields.
-        temperature: T, by which the covariance is multiplied; 0 optimises.
-        weight_decay: λ > 0, the strength of the L2 penalty ½λ‖θ‖², a Gaussian prior N(0, 1/(Nλ)).
-        seed: of the draws; drawn from torch's global generator when left out.
-        lanes: independent chains stacked on axis 0 of every parameter; only 1 can be measured.
-
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
 
     Source: Daxberger et al. 2021, https://arxiv.org/abs/2106.14806; Kristiadi et al. 2020, https://arxiv.org/abs/2002.10118; mixtures: Eschenhagen et al. 2021, https://arxiv.org/abs/2111.03577.
     """
 
+    temperature: float = setting("T, by which the covariance is multiplied; 0 optimises.", default=1.0)
+    weight_decay: float = setting(
+        "λ > 0, the strength of the L2 penalty ½λ‖θ‖², a Gaussian prior N(0, 1/(Nλ)).", default=0.0
+    )
+    seed: int | None = setting("of the draws; drawn from torch's global generator when left out.", default=None)
+    lanes: int = setting("independent chains stacked on axis 0 of every parameter; only 1 can be measured.", default=1)
+    momentum: float = setting("m in [0, 1).", default=0.9)
+    prediction_samples: int = setting(
+        "draws of θ that a kept step yields.", default=20, group=False, check=positive_int
+    )
+
     kind = "laplace"
     missing_grad = "skip"
     presets: ClassVar[Presets] = {
         "laplace": MethodPreset(schedule="linear", label="Last-layer Laplace", last_epoch_measures=True)
     }
-
-    def __init__(
-        self,
-        params: Params,
-        *,
-        lr: float,
-        num_data: int,
-        momentum: float = 0.9,
-        prediction_samples: int = 20,
-        temperature: float = 1.0,
-        weight_decay: float = 0.0,
-        seed: int | None = None,
-        lanes: int = 1,
-    ) -> None:
-        settings = arguments(locals())
-        self.prediction_samples: int = settings.pop("prediction_samples")
-        positive_int("prediction_samples", prediction_samples)
-        super().__init__(**settings)
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)

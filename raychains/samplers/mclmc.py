@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -12,11 +13,17 @@ from torch import Tensor
 from raychains.core.errors import UserError, require
 from raychains.core.validation import integer, is_number, one_of, positive
 from raychains.samplers import mile
-from raychains.samplers.base import MethodPreset, Params, Presets, arguments
+from raychains.samplers.base import MethodPreset, Presets
 from raychains.samplers.isokinetic import Evaluate, Isokinetic, each_lane, refreshed, unit
+from raychains.samplers.settings import setting
 
 LEAST_LENGTH = 15.0
 """L where none is given and √d is smaller, as in MILE."""
+
+
+def _length(name: str, value: object) -> None:
+    ok = value is None or (is_number(value) and value > 0)
+    require(ok, name, value, "be a finite number above 0, or None for max(√d, 15)")
 
 
 class MCLMC(Isokinetic):
@@ -40,26 +47,39 @@ class MCLMC(Isokinetic):
 
     Target: exp(−U/T) as lr → 0, for exact gradients.
 
-    Args:
-        params: parameters or parameter groups, as for any torch optimizer.
-        lr: h, the length of a step in θ.
-        num_data: N, the number of training data.
-        length: L > 0, the length of the path on which u forgets; None is max(√d, 15). Where tuning begins.
-        tune: steps that tune h and L; 0 leaves both as they are given.
-        energy_error: ⟨ΔE²⟩/d per step to which tuning brings h at its end, .1 as in MILE: made for networks, and biased by
-            ten per cent and more in narrow coordinates. .0005, as in blackjax, biases them by a few.
-        preconditioner: ``"none"``, or ``"diagonal"``: tuning learns a scale for each coordinate, too.
-        temperature: T; 1 samples the posterior, 0 is steepest descent.
-        weight_decay: strength λ of a Gaussian prior N(0, 1/(Nλ)).
-        seed: of the noise; drawn from torch's global generator when left out.
-        lanes: independent chains stacked on axis 0 of every parameter, each with its own u and norms.
-
     Raises:
         UserError: a setting out of range, fewer than 2 coordinates, a complex parameter, a sparse gradient or a missing closure.
 
     Source: Robnik, De Luca, Silverstein & Seljak 2022, https://arxiv.org/abs/2212.08549; the refresh: Robnik & Seljak
     2023, https://arxiv.org/abs/2303.18221; as in blackjax.
     """
+
+    lr: float = setting("h, the length of a step in θ.")
+    temperature: float = setting("T; 1 samples the posterior, 0 is steepest descent.", default=1.0)
+    lanes: int = setting(
+        "independent chains stacked on axis 0 of every parameter, each with its own u and norms.", default=1
+    )
+    length: float | None = setting(
+        "L > 0, the length of the path on which u forgets; None is max(√d, 15). Where tuning begins.",
+        default=None,
+        check=_length,
+    )
+    tune: int = setting(
+        "steps that tune h and L; 0 leaves both as they are given.",
+        default=0,
+        check=partial(integer, least=0, most=2**53, why=": the steps that tune h and L"),
+    )
+    energy_error: float = setting(
+        "⟨ΔE²⟩/d per step to which tuning brings h at its end, .1 as in MILE: made for networks, and biased by ten per "
+        "cent and more in narrow coordinates. .0005, as in blackjax, biases them by a few.",
+        default=0.1,
+        check=positive,
+    )
+    preconditioner: str = setting(
+        '``"none"``, or ``"diagonal"``: tuning learns a scale for each coordinate, too.',
+        default="none",
+        check=partial(one_of, known=("none", "diagonal")),
+    )
 
     kind = "mclmc"
     compilable: ClassVar[Mapping[str, int]] = {"_whole_step": 2, "_judged": 0}
@@ -83,31 +103,8 @@ class MCLMC(Isokinetic):
         ),
     }
 
-    def __init__(
-        self,
-        params: Params,
-        *,
-        lr: float,
-        num_data: int,
-        length: float | None = None,
-        tune: int = 0,
-        energy_error: float = 0.1,
-        preconditioner: str = "none",
-        temperature: float = 1.0,
-        weight_decay: float = 0.0,
-        seed: int | None = None,
-        lanes: int = 1,
-    ) -> None:
-        super().__init__(**arguments(locals()))
-
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
-        length = group["length"]
-        ok = length is None or (is_number(length) and length > 0)
-        require(ok, "length", length, "be a finite number above 0, or None for max(√d, 15)")
-        integer("tune", group["tune"], 0, 2**53, ": the steps that tune h and L")
-        positive("energy_error", group["energy_error"])
-        one_of("preconditioner", group["preconditioner"], ("none", "diagonal"))
         if group["preconditioner"] == "diagonal" and not group["tune"]:
             raise UserError("preconditioner must be 'none' without tune, got 'diagonal': tuning learns its scales")
 

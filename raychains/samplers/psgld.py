@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from raychains.core.validation import fraction, positive, positive_int
-from raychains.samplers.base import (
-    MethodPreset,
-    Number,
-    Params,
-    Presets,
-    Sampler,
-    addcmul_,
-    arguments,
-    positive_number,
-    scale_,
-    wide,
-)
+from raychains.samplers.base import MethodPreset, Presets, Sampler, wide
+from raychains.samplers.columns import Number, addcmul_, plus, positive_number, scale_
+from raychains.samplers.settings import setting, unless_none
 
 
 class PSGLD(Sampler):
@@ -39,23 +30,24 @@ class PSGLD(Sampler):
 
     Target: exp(−U/T) as lr → 0 once the preconditioner is frozen; biased unless frozen.
 
-    Args:
-        params: parameters or parameter groups, as for any torch optimizer.
-        lr: step size on the mean-loss scale, before preconditioning.
-        num_data: N, the number of training data.
-        temperature: T; 1 samples the posterior, 0 is RMSprop.
-        weight_decay: strength λ of a Gaussian prior N(0, 1/(Nλ)).
-        alpha: α in [0, 1), how slowly V forgets; .99 remembers about 100 steps.
-        eps: ε, added to √V; bounds G by 1/ε.
-        freeze_preconditioner_after: updates of V after which it stays as it is; None never freezes it.
-        seed: of the noise; drawn from torch's global generator when left out.
-        lanes: independent chains stacked on axis 0 of every parameter.
-
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
 
     Source: Li et al. 2016, https://arxiv.org/abs/1512.07666, Algorithm 1, without Γ.
     """
+
+    lr: float = setting("step size on the mean-loss scale, before preconditioning.")
+    temperature: float = setting("T; 1 samples the posterior, 0 is RMSprop.", default=1.0)
+    weight_decay: float = setting("strength λ of a Gaussian prior N(0, 1/(Nλ)).", default=0.0, column=True)
+    alpha: float = setting(
+        "α in [0, 1), how slowly V forgets; .99 remembers about 100 steps.", default=0.99, check=fraction, column=True
+    )
+    eps: float = setting("ε, added to √V; bounds G by 1/ε.", default=1e-5, check=positive)
+    freeze_preconditioner_after: int | None = setting(
+        "updates of V after which it stays as it is; None never freezes it.",
+        default=None,
+        check=unless_none(positive_int),
+    )
 
     kind = "psgld"
     presets: ClassVar[Presets] = {
@@ -64,66 +56,37 @@ class PSGLD(Sampler):
     }
     revision = 2
 
-    def __init__(
-        self,
-        params: Params,
-        *,
-        lr: float,
-        num_data: int,
-        temperature: float = 1.0,
-        weight_decay: float = 0.0,
-        alpha: float = 0.99,
-        eps: float = 1e-5,
-        freeze_preconditioner_after: int | None = None,
-        seed: int | None = None,
-        lanes: int = 1,
-    ) -> None:
-        super().__init__(**arguments(locals()))
-
-    def _check_group(self, group: dict[str, Any]) -> None:
-        super()._check_group(group)
-        fraction("alpha", group["alpha"])
-        positive("eps", group["eps"])
-        if group["freeze_preconditioner_after"] is not None:
-            positive_int("freeze_preconditioner_after", group["freeze_preconditioner_after"])
-
-    elementwise = frozenset({"alpha", "weight_decay"})
-
     @classmethod
     def updates_together(cls, settings: Mapping[str, Any]) -> bool:
         return settings.get("freeze_preconditioner_after") is None  # else it depends on how many updates were made
 
-    def coefficients(self, group: Mapping[str, Any], update: int = 1) -> dict[str, float]:
-        std = math.sqrt(2 * group["lr"] * group["temperature"] / self.num_data)
-        numbers = {"step": -group["lr"], "noise": std, "forget": group["alpha"], "learn": 1 - group["alpha"]}
-        return numbers | ({"decay": group["weight_decay"]} if group["weight_decay"] != 0 else {})
+    def coefficients(self, group: Mapping[str, Any], update: int = 1) -> tuple[float, ...]:
+        """Return the noise's standard deviation where G is 1, −lr, α, 1 − α and λ."""
+        lr, alpha = group["lr"], group["alpha"]
+        std = math.sqrt(2 * lr * group["temperature"] / self.num_data)
+        return std, -lr, alpha, 1 - alpha, group["weight_decay"]
 
     def states(self, group: Mapping[str, Any]) -> Mapping[str, float | None]:
         return {"square_avg": 0.0}
 
     def apply(
-        self, group: Mapping[str, Any], numbers: Mapping[str, Number], params: list[Tensor], grads: list[Tensor]
+        self, group: Mapping[str, Any], numbers: Sequence[Number], params: list[Tensor], grads: list[Tensor]
     ) -> None:
-        std, decay = numbers["noise"], numbers.get("decay", 0.0)
+        std, step, forget, learn, decay = numbers
         grads = [g.to(wide(p.dtype)) for p, g in zip(params, grads, strict=True)]
-        self._learn(group, numbers, params, grads)
-        if isinstance(decay, Tensor):
-            grads = [torch.addcmul(g, p, decay) for p, g in zip(params, grads, strict=True)]
-        elif decay != 0:
-            grads = list(torch._foreach_add(grads, params, alpha=decay))
+        self._learn(group, forget, learn, params, grads)
+        if group["weight_decay"] != 0:
+            grads = plus(grads, params, decay)
         scales = self._preconditioners(group, params)
         changes = list(torch._foreach_mul(scales, grads))
-        scale_(changes, numbers["step"])
+        scale_(changes, step)
         if positive_number(std):
             torch._foreach_sqrt_(scales)
             addcmul_(changes, scales, self.noises_like(changes), std)
         torch._foreach_add_(params, changes)
 
-    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
-        self.apply(group, self.coefficients(group), params, grads)
-
     def _learn(
-        self, group: Mapping[str, Any], numbers: Mapping[str, Number], params: list[Tensor], grads: list[Tensor]
+        self, group: Mapping[str, Any], forget: Number, learn: Number, params: list[Tensor], grads: list[Tensor]
     ) -> None:
         """Update V with mean-loss gradients, where it is not frozen."""
         last = group["freeze_preconditioner_after"]
@@ -132,8 +95,8 @@ class PSGLD(Sampler):
         if not learning:
             return
         averages, squared = [self.state_of(params[i], "square_avg") for i in learning], [grads[i] for i in learning]
-        scale_(averages, numbers["forget"])
-        addcmul_(averages, squared, squared, numbers["learn"])
+        scale_(averages, forget)
+        addcmul_(averages, squared, squared, learn)
         for i in learning:
             self.state[params[i]]["updates"] = updates[i] + 1
 

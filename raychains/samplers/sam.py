@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from raychains.core.validation import positive
-from raychains.samplers.base import MethodPreset, Params, Presets, arguments, lane_sums, spread
+from raychains.samplers.base import MethodPreset, Presets, lane_sums, spread
 from raychains.samplers.closure import ClosureSampler, Grads
+from raychains.samplers.settings import setting
 
 
 class SAM(ClosureSampler):
@@ -21,23 +22,23 @@ class SAM(ClosureSampler):
 
     Target: none; an optimiser of max over ‖e‖ ≤ ρ of ℓ(θ + e), whose temperature is 0 and must stay so.
 
-    Args:
-        params: parameters or parameter groups, as for any torch optimizer.
-        lr: step size on the mean-loss scale.
-        momentum: m in [0, 1).
-        rho: ρ, the distance of the perturbed point; .05 for CIFAR-10, .1 for CIFAR-100.
-        m_sharpness: sub-minibatches per step, each with its own closure.
-        num_data: N; not used by the update, kept so that every method is built alike.
-        temperature: 0, the only value allowed.
-        weight_decay: λ, the strength of the L2 penalty ½λ‖θ‖², which counts as part of the loss at both points.
-        seed: not used.
-        lanes: independent chains stacked on axis 0 of every parameter.
-
     Raises:
         UserError: a setting out of range, a complex parameter, a sparse gradient or a missing closure.
 
     Source: Foret et al. 2021, https://arxiv.org/abs/2010.01412, Algorithm 1 with p = 2.
     """
+
+    num_data: int = setting("N; not used by the update, kept so that every method is built alike.", default=1)
+    temperature: float = setting("0, the only value allowed.", default=0.0)
+    seed: int | None = setting("not used.", default=None)
+    weight_decay: float = setting(
+        "λ, the strength of the L2 penalty ½λ‖θ‖², which counts as part of the loss at both points.", default=0.0
+    )
+    momentum: float = setting("m in [0, 1).", default=0.9)
+    rho: float = setting(
+        "ρ, the distance of the perturbed point; .05 for CIFAR-10, .1 for CIFAR-100.", default=0.05, check=positive
+    )
+    m_sharpness: int = setting("sub-minibatches per step, each with its own closure.", default=1)
 
     kind = "sam"
     presets: ClassVar[Presets] = {
@@ -48,26 +49,6 @@ class SAM(ClosureSampler):
     }
     missing_grad = "skip"
     noisy_counterpart = "bsam"
-
-    def __init__(
-        self,
-        params: Params,
-        *,
-        lr: float,
-        momentum: float = 0.9,
-        rho: float = 0.05,
-        m_sharpness: int = 1,
-        num_data: int = 1,
-        temperature: float = 0.0,
-        weight_decay: float = 0.0,
-        seed: int | None = None,
-        lanes: int = 1,
-    ) -> None:
-        super().__init__(**arguments(locals()))
-
-    def _check_group(self, group: dict[str, Any]) -> None:
-        super()._check_group(group)
-        positive("rho", group["rho"])
 
     def _gradients(self, params: list[Tensor]) -> Grads:
         """Return the gradients with the L2 penalty's at the same point."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from raychains.samplers.base import MethodPreset, Params, Presets, arguments
-from raychains.samplers.velocity import VelocitySampler
+from raychains.samplers.base import MethodPreset, Presets
+from raychains.samplers.settings import setting
+from raychains.samplers.sghmc import VelocitySampler
 
 
 class SGD(VelocitySampler):
@@ -16,20 +17,16 @@ class SGD(VelocitySampler):
 
     Target: none; an optimiser.
 
-    Args:
-        params: parameters or parameter groups, as for any torch optimizer.
-        lr: step size on the mean-loss scale.
-        num_data: N; not used by the update, kept so that every method is built alike.
-        temperature: 0, the only value allowed.
-        weight_decay: λ, the strength of the L2 penalty ½λ‖θ‖².
-        seed: not used.
-        lanes: independent chains stacked on axis 0 of every parameter.
-
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
 
     Source: the baseline of cSG-MCMC (ICLR 2020); Snapshot ensembles: Huang et al. 2017, https://arxiv.org/abs/1704.00109.
     """
+
+    num_data: int = setting("N; not used by the update, kept so that every method is built alike.", default=1)
+    temperature: float = setting("0, the only value allowed.", default=0.0)
+    seed: int | None = setting("not used.", default=None)
+    momentum: float = setting(default=0.0, init=False)
 
     kind = "sgd"
     presets: ClassVar[Presets] = {
@@ -43,19 +40,6 @@ class SGD(VelocitySampler):
     missing_grad = "skip"
     noisy_counterpart = "sgld"
 
-    def __init__(
-        self,
-        params: Params,
-        *,
-        lr: float,
-        num_data: int = 1,
-        temperature: float = 0.0,
-        weight_decay: float = 0.0,
-        seed: int | None = None,
-        lanes: int = 1,
-    ) -> None:
-        super().__init__(momentum=0.0, **arguments(locals()))
-
 
 class SGDM(VelocitySampler):
     """v ← m·v − lr·g;  θ ← θ + v: SGD with momentum in velocity form.
@@ -65,21 +49,15 @@ class SGDM(VelocitySampler):
 
     Target: none; an optimiser.
 
-    Args:
-        params: parameters or parameter groups, as for any torch optimizer.
-        lr: step size on the mean-loss scale.
-        momentum: m in [0, 1).
-        num_data: N; not used by the update.
-        temperature: 0, the only value allowed.
-        weight_decay: λ, the strength of the L2 penalty ½λ‖θ‖².
-        seed: not used.
-        lanes: independent chains stacked on axis 0 of every parameter.
-
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
 
     Source: the baseline of cSG-MCMC (ICLR 2020), velocity form as in its authors' code.
     """
+
+    num_data: int = setting("N; not used by the update.", default=1)
+    temperature: float = setting("0, the only value allowed.", default=0.0)
+    seed: int | None = setting("not used.", default=None)
 
     kind = "sgdm"
     presets: ClassVar[Presets] = {
@@ -91,17 +69,3 @@ class SGDM(VelocitySampler):
     revision = 2
     missing_grad = "skip"
     noisy_counterpart = "sghmc"
-
-    def __init__(
-        self,
-        params: Params,
-        *,
-        lr: float,
-        momentum: float,
-        num_data: int = 1,
-        temperature: float = 0.0,
-        weight_decay: float = 0.0,
-        seed: int | None = None,
-        lanes: int = 1,
-    ) -> None:
-        super().__init__(**arguments(locals()))

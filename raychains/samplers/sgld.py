@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from raychains.samplers.base import MethodPreset, Params, Presets, arguments
-from raychains.samplers.velocity import VelocitySampler
+from raychains.samplers.base import MethodPreset, Presets
+from raychains.samplers.settings import setting
+from raychains.samplers.sghmc import VelocitySampler
 
 
 class SGLD(VelocitySampler):
@@ -15,20 +16,15 @@ class SGLD(VelocitySampler):
 
     Target: exp(−U/T) as lr → 0.
 
-    Args:
-        params: parameters or parameter groups, as for any torch optimizer.
-        lr: step size on the mean-loss scale.
-        num_data: N, the number of training data.
-        temperature: T; 1 samples the posterior, 0 is SGD.
-        weight_decay: strength λ of a Gaussian prior N(0, 1/(Nλ)).
-        seed: of the noise; drawn from torch's global generator when left out.
-        lanes: independent chains stacked on axis 0 of every parameter.
-
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
 
     Source: Welling & Teh 2011, Eq. 4; cSG-MCMC (ICLR 2020), Eq. 2.
     """
+
+    temperature: float = setting("T; 1 samples the posterior, 0 is SGD.", default=1.0)
+    weight_decay: float = setting("strength λ of a Gaussian prior N(0, 1/(Nλ)).", default=0.0)
+    momentum: float = setting(default=0.0, init=False)
 
     kind = "sgld"
     presets: ClassVar[Presets] = {
@@ -36,16 +32,3 @@ class SGLD(VelocitySampler):
         "csgld": MethodPreset(schedule="cyclical", label="cSGLD", fixed=True),
     }
     revision = 2
-
-    def __init__(
-        self,
-        params: Params,
-        *,
-        lr: float,
-        num_data: int,
-        temperature: float = 1.0,
-        weight_decay: float = 0.0,
-        seed: int | None = None,
-        lanes: int = 1,
-    ) -> None:
-        super().__init__(momentum=0.0, **arguments(locals()))

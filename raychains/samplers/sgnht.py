@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from functools import partial
+from typing import ClassVar
 
 import torch
 
 from raychains.core.validation import one_of
-from raychains.samplers.base import MethodPreset, Number, Params, Presets, Tensors, arguments
+from raychains.samplers.base import MethodPreset, Presets
+from raychains.samplers.columns import Number, Tensors
+from raychains.samplers.settings import setting
 from raychains.samplers.thermostat import Thermostat
 
 
@@ -32,20 +35,6 @@ class SGNHT(Thermostat):
     constant variance. At a fixed a₀ the variance of θ is larger by (a₀/2)·coth(a₀/2) ≈ 1 + a₀²/12 by Strang (1.0008 at
     the default) and smaller by 1 − a₀/2 by Euler. With ``thermostat_rate`` exactly 0 noise of the gradient adds to T as in SGHMC.
 
-    Args:
-        params: parameters or parameter groups, as for any torch optimizer.
-        lr: step size on the mean-loss scale; the time step is h = √(lr/N).
-        momentum: 1 − a₀ in [0, 1); a₀ is the friction per step that goes with the injected noise.
-        thermostat_rate: κ ≥ 0, the change of z per step and unit of (p²/T − 1); 0 freezes the thermostat.
-        thermostat: ``"coordinate"``, one z each, or ``"scalar"``, one z for all coordinates of a lane in a group that
-            the mean of p² drives (the paper's first form).
-        integrator: ``"strang"`` (second order) or ``"euler"`` (the paper's).
-        num_data: N, the number of training data.
-        temperature: T; 1 samples the posterior.
-        weight_decay: strength λ of a Gaussian prior N(0, 1/(Nλ)).
-        seed: of the noise; drawn from torch's global generator when left out.
-        lanes: independent chains stacked on axis 0 of every parameter.
-
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
 
@@ -53,33 +42,24 @@ class SGNHT(Thermostat):
     Heek & Kalchbrenner 2019, https://arxiv.org/abs/1908.03491, Sec. 3.
     """
 
+    lr: float = setting("step size on the mean-loss scale; the time step is h = √(lr/N).")
+    momentum: float = setting(
+        "1 − a₀ in [0, 1); a₀ is the friction per step that goes with the injected noise.", default=0.9
+    )
+    thermostat: str = setting(
+        '``"coordinate"``, one z each, or ``"scalar"``, one z for all coordinates of a lane in a group that the mean of '
+        "p² drives (the paper's first form).",
+        default="coordinate",
+        check=partial(one_of, known=("coordinate", "scalar")),
+    )
+    integrator: str = setting('``"strang"`` (second order) or ``"euler"`` (the paper\'s).', default="strang")
+
     kind = "sgnht"
     presets: ClassVar[Presets] = {
         # As in ATMC's paper: a cyclical step size, noise throughout, each cycle's last sample is kept.
         "sgnht": MethodPreset(schedule="cyclical", label="SGNHT", settings={"samples_per_cycle": 1, "exploration": 0.0})
     }
     revision = 2
-
-    def __init__(
-        self,
-        params: Params,
-        *,
-        lr: float,
-        momentum: float = 0.9,
-        thermostat_rate: float = 1e-3,
-        thermostat: str = "coordinate",
-        integrator: str = "strang",
-        num_data: int,
-        temperature: float = 1.0,
-        weight_decay: float = 0.0,
-        seed: int | None = None,
-        lanes: int = 1,
-    ) -> None:
-        super().__init__(**arguments(locals()))
-
-    def _check_group(self, group: dict[str, Any]) -> None:
-        super()._check_group(group)
-        one_of("thermostat", group["thermostat"], ("coordinate", "scalar"))
 
     def _friction(self, z: Tensors, a0: Number) -> tuple[Tensors, Tensors | Number]:
         return [x + a0 for x in z] if isinstance(a0, torch.Tensor) else torch._foreach_add(z, a0), a0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -11,9 +12,10 @@ from torch import Tensor
 
 from raychains.core.sample import THETA
 from raychains.core.validation import integer, positive, positive_int
-from raychains.samplers.base import MethodPreset, Params, Presets, arguments
+from raychains.samplers.base import MethodPreset, Presets
 from raychains.samplers.noise import Noise
-from raychains.samplers.velocity import VelocitySampler
+from raychains.samplers.settings import setting
+from raychains.samplers.sghmc import VelocitySampler
 
 
 class SWAG(VelocitySampler):
@@ -32,24 +34,25 @@ class SWAG(VelocitySampler):
 
     Target: none; a Gaussian approximation around one mode.
 
-    Args:
-        params: parameters or parameter groups, as for any torch optimizer.
-        lr: step size on the mean-loss scale.
-        momentum: m in [0, 1).
-        num_data: N; not used by the update, kept so that every method is built alike.
-        collect_every: c, steps between collected iterates; a run's default is an epoch.
-        rank: K, the deviations that are kept, at least 2.
-        scale: s > 0, which multiplies the covariance.
-        temperature: above 0 iterates are collected and draws are of the Gaussian; its size has no effect.
-        weight_decay: λ, the strength of the L2 penalty ½λ‖θ‖².
-        seed: of the draws; drawn from torch's global generator when left out.
-        lanes: independent chains stacked on axis 0 of every parameter.
-
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
 
     Source: Maddox et al. 2019, https://arxiv.org/abs/1902.02476, Algorithm 1; MultiSWAG: Wilson & Izmailov 2020, https://arxiv.org/abs/2002.08791.
     """
+
+    num_data: int = setting("N; not used by the update, kept so that every method is built alike.", default=1)
+    temperature: float = setting(
+        "above 0 iterates are collected and draws are of the Gaussian; its size has no effect.", default=1.0
+    )
+    seed: int | None = setting("of the draws; drawn from torch's global generator when left out.", default=None)
+    momentum: float = setting("m in [0, 1).", default=0.9)
+    collect_every: int = setting(
+        "c, steps between collected iterates; a run's default is an epoch.", default=1, check=positive_int
+    )
+    rank: int = setting(
+        "K, the deviations that are kept, at least 2.", default=20, check=partial(integer, least=2, most=10_000)
+    )
+    scale: float = setting("s > 0, which multiplies the covariance.", default=1.0, check=positive)
 
     kind = "swag"
     missing_grad = "skip"
@@ -59,29 +62,6 @@ class SWAG(VelocitySampler):
         "multiswag": MethodPreset(schedule="constant", label="MultiSWAG"),
     }
     statistics_fit = False
-
-    def __init__(
-        self,
-        params: Params,
-        *,
-        lr: float,
-        momentum: float = 0.9,
-        num_data: int = 1,
-        collect_every: int = 1,
-        rank: int = 20,
-        scale: float = 1.0,
-        temperature: float = 1.0,
-        weight_decay: float = 0.0,
-        seed: int | None = None,
-        lanes: int = 1,
-    ) -> None:
-        super().__init__(**arguments(locals()))
-
-    def _check_group(self, group: dict[str, Any]) -> None:
-        super()._check_group(group)
-        positive_int("collect_every", group["collect_every"])
-        integer("rank", group["rank"], 2, 10_000)
-        positive("scale", group["scale"])
 
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         super()._update({**group, "temperature": 0.0}, params, grads)

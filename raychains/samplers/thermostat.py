@@ -33,7 +33,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,92 +42,82 @@ from torch import Tensor
 
 from raychains.core.errors import require
 from raychains.core.validation import is_number, one_of
-from raychains.samplers.base import (
-    Number,
-    Sampler,
-    Tensors,
-    add_,
-    addcmul_,
-    coordinates,
-    lane_sums,
-    mean_of,
-    positive_number,
-    scale_,
-    spread,
-    squares,
-    wide,
-)
+from raychains.samplers.base import Sampler, coordinates, lane_sums, mean_of, spread, squares, wide
+from raychains.samplers.columns import Number, Tensors, add_, addcmul_, plus, positive_number, scale_
+from raychains.samplers.settings import setting
 from raychains.schedules.base import LARGEST_LR
 
 TINY = 1e-36
 """Stands for a friction of 0, at which the coefficients of B have a limit but 0/0 has none; no other f/M is so small that it shows."""
 
 
+def _rate(name: str, value: object) -> None:
+    allowed = f"lie in [0, {LARGEST_LR:g}]: 0 freezes the thermostat"
+    require(is_number(value) and 0 <= value <= LARGEST_LR, name, value, allowed)
+
+
 class Thermostat(Sampler):
     """Base of the samplers with thermostats; a leaf says how friction and injected noise follow from z."""
+
+    weight_decay: float = setting("strength λ of a Gaussian prior N(0, 1/(Nλ)).", default=0.0, column=True)
+    momentum: float = setting("1 − a₀ in [0, 1).", default=0.9, column=True)
+    thermostat_rate: float = setting(
+        "κ ≥ 0, the change of z per step and unit of (p²/T − 1); 0 freezes the thermostat.",
+        default=1e-3,
+        check=_rate,
+        column=True,
+    )
+    integrator: str = setting(
+        '``"strang"`` (second order for Gaussian momentum) or ``"euler"``.',
+        default="strang",
+        check=partial(one_of, known=("strang", "euler")),
+    )
 
     @abstractmethod
     def _friction(self, z: Tensors, a0: Number) -> tuple[Tensors, Tensors | Number]:
         """Return friction f and injected share hβ per step, f − hβ = z."""
 
-    def _check_group(self, group: dict[str, Any]) -> None:
-        super()._check_group(group)
-        rate, integrator = group["thermostat_rate"], group["integrator"]
-        allowed = f"lie in [0, {LARGEST_LR:g}]: 0 freezes the thermostat"
-        require(is_number(rate) and 0 <= rate <= LARGEST_LR, "thermostat_rate", rate, allowed)
-        one_of("integrator", integrator, ("strang", "euler"))
-
-    elementwise = frozenset({"momentum", "thermostat_rate", "weight_decay"})
-
     @classmethod
     def updates_together(cls, settings: Mapping[str, Any]) -> bool:
         return settings.get("thermostat", "coordinate") == "coordinate"
 
-    def coefficients(self, group: Mapping[str, Any], update: int = 1) -> dict[str, float]:
+    def coefficients(self, group: Mapping[str, Any], update: int = 1) -> tuple[float, ...]:
+        """Return √T, h, −√(N·lr), a₀, λ, κ and κ/T; the last two are 0 at T = 0."""
         lr, temperature, rate = group["lr"], group["temperature"], group["thermostat_rate"]
-        numbers = {
-            "time": math.sqrt(lr / self.num_data),
-            "force": -math.sqrt(self.num_data * lr),
-            "a0": 1 - group["momentum"],
-            "noise": math.sqrt(temperature),
-            "rate": rate if temperature > 0 else 0.0,
-            "heat": rate / temperature if temperature > 0 else 0.0,
-        }
-        return numbers | ({"decay": group["weight_decay"]} if group["weight_decay"] != 0 else {})
+        rates = (rate, rate / temperature) if temperature > 0 else (0.0, 0.0)
+        forces = -math.sqrt(self.num_data * lr), 1 - group["momentum"], group["weight_decay"]
+        return math.sqrt(temperature), math.sqrt(lr / self.num_data), *forces, *rates
 
     def states(self, group: Mapping[str, Any]) -> Mapping[str, float | None]:
         return {"momentum": 0.0, "thermostat": 0.0}
 
     def apply(
-        self, group: Mapping[str, Any], numbers: Mapping[str, Number], params: list[Tensor], grads: list[Tensor]
+        self, group: Mapping[str, Any], numbers: Sequence[Number], params: list[Tensor], grads: list[Tensor]
     ) -> None:
+        _, time, *_, rate, _ = numbers
         momenta = [self.state_of(p, "momentum") for p in params]
         self._kick(group, numbers, params, grads, momenta)
         masses = relativistic_masses(momenta, group.get("speed_limit"))
         speeds = momenta if masses is None else list(torch._foreach_div(momenta, masses))
-        add_(params, speeds, numbers["time"])
-        if positive_number(numbers["rate"]):
+        add_(params, speeds, time)
+        if positive_number(rate):
             self._adapt(group, numbers, params, speeds, masses)
-
-    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
-        self.apply(group, self.coefficients(group), params, grads)
 
     def _kick(
         self,
         group: Mapping[str, Any],
-        numbers: Mapping[str, Number],
+        numbers: Sequence[Number],
         params: list[Tensor],
         grads: list[Tensor],
         momenta: list[Tensor],
     ) -> None:
         """B(h), or its Euler form: friction, force and noise on p."""
-        heated = positive_number(numbers["noise"])
-        forces: Tensors = [g.to(p.dtype) for g, p in zip(grads, momenta, strict=True)]
-        if isinstance(decay := numbers.get("decay", 0.0), Tensor):
-            forces = [torch.addcmul(f, p, decay) for f, p in zip(forces, params, strict=True)]
-        elif decay != 0:
-            forces = torch._foreach_add(forces, params, alpha=decay)
-        friction, injected = self._friction(self._thermostats(group, params), numbers["a0"])
+        noise, _, force, a0, decay, *_ = numbers
+        heated = positive_number(noise)
+        forces: list[Tensor] = [g.to(p.dtype) for g, p in zip(grads, momenta, strict=True)]
+        if group["weight_decay"] != 0:
+            forces = plus(forces, params, decay)
+        friction, injected = self._friction(self._thermostats(group, params), a0)
         masses = relativistic_masses(momenta, group.get("speed_limit"))
         rates = friction if masses is None else torch._foreach_div(friction, masses)
         factors = exact if group["integrator"] == "strang" else first_order
@@ -140,26 +131,26 @@ class Thermostat(Sampler):
         if scalar(group):
             keep, response, spreading = ([spread(x[0], p) for p in params] for x in (keep, response, spreading))
         torch._foreach_mul_(momenta, keep)
-        addcmul_(momenta, response, forces, numbers["force"])
+        addcmul_(momenta, response, forces, force)
         if heated:
-            addcmul_(momenta, spreading, self.noises_like(momenta), numbers["noise"])
+            addcmul_(momenta, spreading, self.noises_like(momenta), noise)
 
     def _adapt(
         self,
         group: Mapping[str, Any],
-        numbers: Mapping[str, Number],
+        numbers: Sequence[Number],
         params: list[Tensor],
         speeds: list[Tensor],
         masses: Tensors | None,
     ) -> None:
         """The thermostat's half of A(h): z ← z + κ·((∇K)²/T − ∇²K), or with its mean over a lane's coordinates."""
-        z, rate = self._thermostats(group, params), numbers["rate"]
+        z, (rate, heat) = self._thermostats(group, params), numbers[-2:]
         if scalar(group):
             sums = lane_sums(torch._foreach_mul(speeds, speeds), self.lanes)
             mean = sums.to(z[0].device) / coordinates(speeds, self.lanes)
             z[0].add_(mean / group["temperature"] - 1, alpha=group["thermostat_rate"])
             return
-        addcmul_(z, speeds, speeds, numbers["heat"])
+        addcmul_(z, speeds, speeds, heat)
         curvatures = None if masses is None else torch._foreach_pow(masses, -3)
         if isinstance(rate, Tensor):
             for number, x in enumerate(z):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event as Flag
 from typing import Any
@@ -23,8 +23,10 @@ from raychains.chain.pack import Pack, Packs, check, key
 from raychains.core.config import Run
 from raychains.core.sample import Progress, Sample
 from raychains.core.spec import ChainSpec, Part
+from raychains.core.validation import fraction
 from raychains.planning import methods
-from raychains.samplers import SGD
+from raychains.samplers import SGD, Sampler, setting
+from raychains.samplers.columns import Number, add_, scale_, scaled
 from raychains.schedules import Constant, Cyclical
 from raychains.tasks.digits import Digits
 from raychains.tasks.gaussian import Gaussian
@@ -37,7 +39,7 @@ from tests.spread import spread, witnessed
 
 STEPS = 24
 OF_DENSITIES = ("sgld", "sghmc", "psgld", "sgnht", "atmc")
-TOGETHER = (*OF_DENSITIES, "emcmc", "adamw")
+TOGETHER = (*OF_DENSITIES, "emcmc", "adamw", "averaged")
 TWO_GRADIENTS = ("sam", "bsam", "divided", "divided-bsam")
 BY_THEMSELVES = ("swag", "entropy-sgd", "entropy-sgld", "laplace", "frozen", "gibbs", "scalar", "lion", *TWO_GRADIENTS)
 """Samplers, or settings of theirs, that move each row by itself."""
@@ -46,6 +48,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "gibbs": ("emcmc", {"update": "gibbs"}),
     "scalar": ("sgnht", {"thermostat": "scalar"}),
     "lion": ("sgd", {}),
+    "averaged": ("sgld", {"beta": 0.75}),
     "stepping": ("sgd", {}),
     "twice": ("sgd", {}),
     "bsam": ("bsam", {"m_sharpness": 1}),
@@ -93,6 +96,35 @@ class Lion(SGD):
             mean = self.state_of(p, "mean")
             p.sub_(mean.lerp(g, 0.1).sign_(), alpha=0.01 * group["lr"])
             mean.lerp_(g, 0.01)
+
+
+class Averaged(Sampler):
+    """A user's sampler with one update for all rows of a pack: μ ← β·μ + (1−β)·g; θ ← θ − lr·(μ + λθ) + √(2·lr·T/N)·ξ."""
+
+    beta: float = setting("β in [0, 1).", default=0.5, check=fraction, column=True)
+    weight_decay: float = setting(default=0.0, column=True)
+    revision = 2  # SGLD's, whose part `made` alters
+
+    def coefficients(self, group: Mapping[str, Any], update: int = 1) -> tuple[float, ...]:
+        lr, beta = group["lr"], group["beta"]
+        std = math.sqrt(2 * lr * group["temperature"] / self.num_data)
+        return std, beta, 1 - beta, -lr, -lr * group["weight_decay"]
+
+    def apply(
+        self, group: Mapping[str, Any], numbers: Sequence[Number], params: list[Tensor], grads: list[Tensor]
+    ) -> None:
+        std, keep, learn, step, decay = numbers
+        means = [self.state_of(p, "mean") for p in params]
+        scale_(means, keep)
+        add_(means, grads, learn)
+        changes = scaled(means, step)
+        if group["weight_decay"] != 0:
+            add_(changes, params, decay)
+        self.add_noise(changes, std)
+        torch._foreach_add_(params, changes)
+
+    def states(self, group: Mapping[str, Any]) -> Mapping[str, float | None]:
+        return {"mean": 0.0}
 
 
 class Stepping(SGD):
@@ -259,7 +291,7 @@ def dropping() -> nn.Module:
     )
 
 
-OWN = {"lion": Lion, "stepping": Stepping, "twice": Twice}
+OWN = {"lion": Lion, "averaged": Averaged, "stepping": Stepping, "twice": Twice}
 
 TASKS: dict[str, tuple[Callable[[], Task], int]] = {
     "small": (lambda: Digits(train=90, hidden=[8]), 20),  # the last batch of an epoch is short
@@ -656,6 +688,19 @@ def test_an_isokinetic_pack_has_one_schedule_and_any_starts() -> None:
     assert key(dataclasses.replace(one, seed=3, start_chain="0" * 64)) == key(one)
     longer = Constant(steps=STEPS, lr=0.1, samples=4, noise_from=0.0).part()
     assert key(dataclasses.replace(one, schedule=longer)) != key(one)
+
+
+@pytest.mark.parametrize(("sampler", "differ"), [("averaged", ("beta", 0.25)), ("sghmc", ("momentum", 0.5))])
+def test_chains_of_one_pack_differ_in_what_is_declared_as_a_column_and_not_0(
+    sampler: str, differ: tuple[str, float]
+) -> None:
+    one, name = made(Digits(train=90, hidden=[8]), 20, sampler), differ[0]
+
+    def with_(value: float) -> ChainSpec:
+        settings = {**one.sampler.settings, name: value}
+        return dataclasses.replace(one, sampler=dataclasses.replace(one.sampler, settings=settings))
+
+    assert key(with_(differ[1])) == key(one) != key(with_(0.0))
 
 
 def test_chains_come_and_go_at_any_step_and_go_on_elsewhere() -> None:

@@ -60,6 +60,7 @@ FACETS = {
     "shape": r"(?<![\w\])}])\[[a-z…]\w*(?:(?:, | × )[\w…*+ ]+)*\]",
 }
 Entries = dict[str, str]
+SAMPLERS = {kind.__name__: kind for kind in samplers.KINDS.values()}
 
 
 def collect() -> dict[str, Entries]:
@@ -211,11 +212,28 @@ def _messages(trees: Iterable[ast.Module]) -> Entries:
                 found[make(*(_template(a, said) for a in node.args))].add("UserError")
             elif isinstance(node, ast.Call) and node.args and _called(node) in kinds:
                 found[_template(node.args[0], said)].add(_called(node))
+            elif (
+                isinstance(node, ast.AnnAssign)
+                and isinstance(node.value, ast.Call)
+                and _called(node.value) == "setting"
+            ):
+                found |= {text: {"UserError"} for text in _of_check(ast.unparse(node.target), node.value)}
             elif isinstance(node, ast.FunctionDef) and node.returns and re.match(r"str\b", ast.unparse(node.returns)):
                 for text in (_template(one, {}) for one in _returned(node)):
                     if len(re.findall(r"[A-Za-z]{2,}(?![^{}]*\})", text)) >= 4:
                         found[text].add("returned")
     return {text: ", ".join(sorted(names)) for text, names in found.items()}
+
+
+def _of_check(name: str, declared: ast.Call) -> list[str]:
+    """The message of the check that a setting is declared with, if it is one of the helpers'."""
+    check = next((k.value for k in declared.keywords if k.arg == "check"), None)
+    more: Mapping[str, str] = {}
+    while isinstance(check, ast.Call):  # unless_none(…), partial(…, why=…)
+        more = {k.arg: _template(k.value, {}) for k in check.keywords if k.arg} or more
+        check = check.args[0]
+    make = MESSAGE_MAKERS.get(ast.unparse(check)) if check is not None else None
+    return [make(name, f"{{group['{name}']}}", **more)] if make else []
 
 
 def _template(node: ast.AST, said: Mapping[str, ast.AST]) -> str:
@@ -249,6 +267,8 @@ def _documented(inside: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tupl
     for one, after in zip(inside.body, [*inside.body[1:], None], strict=True):
         if isinstance(one, ast.ClassDef | ast.FunctionDef):
             name, text = one.name, ast.get_docstring(one) or ""
+            if not prefix and name in SAMPLERS:  # with the settings' lines
+                text = inspect.getdoc(SAMPLERS[name]) or ""
         elif isinstance(one, ast.Assign | ast.AnnAssign) and isinstance(after, ast.Expr):
             name, text = (
                 ast.unparse(one.target if isinstance(one, ast.AnnAssign) else one.targets[0]),
