@@ -22,7 +22,7 @@ import ray
 from ray import tune
 from ray.exceptions import RayActorError
 from ray.tune.schedulers import ASHAScheduler
-from ray.tune.search import BasicVariantGenerator, Repeater
+from ray.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater
 
 from raychains.chain import precision
 from raychains.core.config import Run
@@ -128,7 +128,8 @@ def run(
     with stopper.interrupt, _environment(ENVIRONMENT):
         if not sweep.complete:
             mode = "min" if plan.metric.better == "lower" else "max"
-            scheduler = search = space = None
+            search: Any = None
+            scheduler = space = None
             if plan.asha is not None:
                 scheduler = ASHAScheduler(
                     time_attr="epoch",
@@ -139,14 +140,16 @@ def run(
                     reduction_factor=plan.asha.reduction,
                     stop_last_trials=False,
                 )
-            count, most = plan.count * plan.repeats, resources.concurrent
+            count = plan.count * plan.repeats
             if plan.search == "optuna":
                 chooses = OptunaSearch(plan, planned.ranges, JUDGED, mode, asked=asked, choose=sweep.choose)
-                search = Repeater(chooses, repeat=plan.repeats)
-                most = max(1, slots.at_once(count))  # as many as run at once: none is chosen ahead of the results
+                repeated = Repeater(chooses, repeat=plan.repeats)
+                # As many as run at once: none is chosen ahead of the results.
+                search = ConcurrencyLimiter(repeated, max_concurrent=max(1, slots.at_once(count)))
             else:
                 configs = sweep.configs()
-                count, search = len(configs), BasicVariantGenerator(points_to_evaluate=configs)
+                count, most = len(configs), resources.concurrent or 0
+                search = BasicVariantGenerator(points_to_evaluate=configs, max_concurrent=most)
                 # Values of a point belong together: the space only says which there are.
                 space = {name: tune.choice([config[name] for config in configs]) for name in configs[0]}
             tuner = tune.Tuner(
@@ -156,7 +159,6 @@ def run(
                     search_alg=search,
                     scheduler=scheduler,
                     num_samples=count,
-                    max_concurrent_trials=most,
                     reuse_actors=True,
                     trial_dirname_creator=lambda trial: trial.trial_id,
                 ),
