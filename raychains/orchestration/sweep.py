@@ -1,7 +1,7 @@
 """A sweep as an experiment of Ray Tune: its chains are trials, and what they report is kept in the sweep's folder.
 
-Nothing is read back from Tune's own files: a sweep that is resumed is a new experiment of all its points, in which chains that ended
-report again what they reported, and a chain that was begun resumes from the run store.
+Nothing is read back from Tune's own files: a sweep that is resumed is a new experiment, in which a chain that was begun resumes from
+the run store, and one that ended reports again what it reported to the scheduler or the searcher, which are new.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 import os
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -45,7 +46,7 @@ from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.reported_chain import Reports
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.resource_wait import HELD_AFTER, Lack, ResourceWait
-from raychains.orchestration.trial_signs import Sign, TrialWatch
+from raychains.orchestration.trial_signs import TrialWatch, to_json
 from raychains.orchestration.tune import REPEAT, ChainTrainable, values_and_repeat
 from raychains.planning import events
 from raychains.planning.capacity import fit
@@ -231,18 +232,14 @@ class SweepTrial(ChainTrainable):
 
     def _every_second(self, number: int) -> None:
         """See `ChainTrainable`; give a sign of life."""
-        ray_private.publish(ray.get_runtime_context().get_actor_id(), self._sign(number).to_json())
+        status, chain = AttemptStatus(digest=""), getattr(self, "_chain", None)
+        if chain is not None:
+            attempt = chain.attempt
+            status = attempt.status() if attempt is not None else AttemptStatus(digest=chain.spec.digest)
+            if not chain.expects:
+                status = replace(status, waiting="it is not the chain's turn")
+        ray_private.publish(ray.get_runtime_context().get_actor_id(), to_json(number, status))
         super()._every_second(number)
-
-    def _sign(self, number: int) -> Sign:
-        chain = getattr(self, "_chain", None)
-        attempt = chain.attempt if chain is not None else None
-        return Sign(
-            number=number,
-            digest=chain.spec.digest if chain is not None else None,
-            status=attempt.status() if attempt is not None else None,
-            expects=chain is None or chain.expects,
-        )
 
 
 @dataclass
@@ -361,6 +358,8 @@ class SweepCallback(Unpickled, tune.Callback):
         """By trial's config."""
         self._running: list[_Chain] = []
         self._stops = folder.stops()
+        self._failures: Counter[str] = Counter()
+        """By trial those that Tune counts."""
         self._waiting = False
         self._ticked = 0.0
 
@@ -377,9 +376,10 @@ class SweepCallback(Unpickled, tune.Callback):
         return len(self.points) == self._plan.count and all(chain.ended for chain in self._chains.values())
 
     def configs(self) -> list[dict[str, Any]]:
-        """Return a trial's config for each chain: those that ended first, then all first repeats."""
-        order = sorted(self._chains.values(), key=lambda chain: (not chain.ended, chain.of[0][1]))
-        return [{**point.values, REPEAT: repeat} for chain in order for point, repeat in chain.of[:1]]
+        """Return a trial's config for each chain, those that ended first, which only a scheduler looks at; then all first repeats."""
+        wanted = [chain for chain in self._chains.values() if not chain.ended or self._plan.asha is not None]
+        wanted.sort(key=lambda chain: (not chain.ended, chain.of[0][1]))
+        return [{**point.values, REPEAT: repeat} for chain in wanted for point, repeat in chain.of[:1]]
 
     def add(self, points: Sequence[Point]) -> None:
         """Take points up, and tell of their chains that ended."""
@@ -449,10 +449,11 @@ class SweepCallback(Unpickled, tune.Callback):
         """See `ray.tune.Callback`."""
         chain = self._chain(trial)
         slot, reason, chain.given_up = self._slot(chain), chain.given_up or "its process died", None
-        if getattr(trial.get_pickled_error(), "preempted", False):
-            self._callback.on(events.Preempted(slot=slot, digest=chain.digest))
-        else:
+        before, self._failures[trial.trial_id] = self._failures[trial.trial_id], trial.num_failures
+        if trial.num_failures > before:
             self._callback.on(events.WorkerLost(slot=slot, reason=reason, digest=chain.digest))
+        else:  # Tune counts all deaths but those with a node whose end was announced
+            self._callback.on(events.Preempted(slot=slot, digest=chain.digest))
 
     @_stored
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -494,14 +495,14 @@ class SweepCallback(Unpickled, tune.Callback):
         held = ray_private.trial_actors(trials)
         for process in self._trials.look(seconds):
             trial = held.get(process.actor)
-            if trial is None and not process.starting:
+            if trial is None and process.digest:
                 continue  # kept by Tune for a trial to come
             chain = self._chain(trial) if trial is not None else None
             stall = process.pace.announce(
                 self._callback,
                 digest=chain.digest if chain is not None else None,
                 slot=self._slot(chain),
-                reason="a trial does not come up" if process.starting else "",
+                reason="" if process.digest else "a trial does not come up",
             )
             if stall is not None and stall.given_up:
                 if chain is not None:
@@ -563,8 +564,8 @@ class SweepCallback(Unpickled, tune.Callback):
         [(point, repeat), *_] = chain.of
         spec, report = point.specs[repeat], chain.reports[-1] if chain.reports else {}
         process = self._trials.of(chain.digest)
-        now = process.sign.status if process is not None and process.sign is not None else None
-        if now is None:  # it starts, or is about to
+        now = process.status if process is not None else None
+        if now is None or now.made is None:  # it starts, or waits for Tune
             cycles = spec.schedule.settings.get("cycles", 1)
             now = AttemptStatus(digest=chain.digest, cycle=min(report["cycle"] + 1, cycles - 1) if report else 0)
         reported = round(spec.steps * report["epoch"] / self._plan.length) if report else 0
