@@ -327,41 +327,30 @@ class _Chain:
     """Why its process was ended, until Tune tells of its death."""
 
 
+@dataclass(eq=False)
 class SweepCallback(Unpickled, tune.Callback):
-    """Keeps what trials report in the sweep's folder, and tells the callback of the sweep's events.
+    """Keeps what trials report in the sweep's folder, and tells ``callback`` of the sweep's events."""
 
-    Args:
-        planned: the sweep.
-        folder: the sweep's.
-        callback: called with the events of `raychains.planning.events`.
-        stopper: ends the experiment.
-        trials: follows their processes.
-        wait: says why none runs.
-    """
+    planned: Planned
+    folder: SweepStore
+    callback: events.Callback
+    stopper: SweepStopper
+    trials: TrialWatch
+    wait: TrialWait
+    points: list[Point] = field(default_factory=list)
+    """All points so far."""
+    _chains: dict[str, _Chain] = field(default_factory=dict)
+    """By digest."""
+    _of_config: dict[str, _Chain] = field(default_factory=dict)
+    """By trial's config."""
+    _running: list[_Chain] = field(default_factory=list)
+    _failures: Counter[str] = field(default_factory=Counter)
+    """By trial those that Tune counts."""
+    _waiting: bool = False
+    _ticked: float = 0.0
 
-    def __init__(
-        self,
-        planned: Planned,
-        folder: SweepStore,
-        callback: events.Callback,
-        stopper: SweepStopper,
-        trials: TrialWatch,
-        wait: TrialWait,
-    ) -> None:
-        self._planned, self._plan, self._folder, self._callback = planned, planned.plan, folder, callback
-        self.stopper, self._trials, self._wait = stopper, trials, wait
-        self.points: list[Point] = []
-        """All points so far."""
-        self._chains: dict[str, _Chain] = {}
-        """By digest."""
-        self._of_config: dict[str, _Chain] = {}
-        """By trial's config."""
-        self._running: list[_Chain] = []
-        self._stops = folder.stops()
-        self._failures: Counter[str] = Counter()
-        """By trial those that Tune counts."""
-        self._waiting = False
-        self._ticked = 0.0
+    def __post_init__(self) -> None:
+        self._plan, self._stops = self.planned.plan, self.folder.stops()
 
     @property
     def failed(self) -> dict[str, str]:
@@ -387,7 +376,7 @@ class SweepCallback(Unpickled, tune.Callback):
         for point in points:
             for repeat, spec in enumerate(point.specs):
                 if (chain := self._chains.get(spec.digest)) is None:
-                    reports = self._folder.reports(spec.digest, self._plan.metric.name)
+                    reports = self.folder.reports(spec.digest, self._plan.metric.name)
                     stop = self._stops.get(spec.digest)
                     over = ended(reports, stop, self._plan.length)
                     chain = self._chains[spec.digest] = _Chain(spec.digest, reports, stop, over)
@@ -402,10 +391,10 @@ class SweepCallback(Unpickled, tune.Callback):
         Raises:
             UserError: its values do not fit together.
         """
-        point = self._planned.points.make(len(self.points), values)
+        point = self.planned.points.make(len(self.points), values)
         if new:
-            self._folder.publish_asked(point.number, point.values)
-        self._callback.on(events.PointChosen(point=point))
+            self.folder.publish_asked(point.number, point.values)
+        self.callback.on(events.PointChosen(point=point))
         self.add([point])
 
     # Tune's callbacks
@@ -431,14 +420,14 @@ class SweepCallback(Unpickled, tune.Callback):
         else:
             report = report_of(self._plan, result)
             gradients, metrics = report["gradients"], report["metrics"]
-            self._callback.on(events.ChainReported(digest=chain.digest, gradients=gradients, metrics=metrics))
+            self.callback.on(events.ChainReported(digest=chain.digest, gradients=gradients, metrics=metrics))
             if all(known["cycle"] != report["cycle"] for known in chain.reports):
-                self._folder.publish_report(chain.digest, report)
+                self.folder.publish_report(chain.digest, report)
                 chain.reports.append(report)
             if result["done"] and not self._plan.through([report]):
                 # A chain that goes on from an earlier driver's checkpoint may be stopped by a report before its last one.
                 chain.stop = {key: chain.reports[-1][key] for key in ("epoch", "cycle")}
-                self._folder.publish_stop(chain.digest, chain.stop)
+                self.folder.publish_stop(chain.digest, chain.stop)
 
     @_stored
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -451,9 +440,9 @@ class SweepCallback(Unpickled, tune.Callback):
         slot, reason, chain.given_up = self._slot(chain), chain.given_up or "its process died", None
         before, self._failures[trial.trial_id] = self._failures[trial.trial_id], trial.num_failures
         if trial.num_failures > before:
-            self._callback.on(events.WorkerLost(slot=slot, reason=reason, digest=chain.digest))
+            self.callback.on(events.WorkerLost(slot=slot, reason=reason, digest=chain.digest))
         else:  # Tune counts all deaths but those with a node whose end was announced
-            self._callback.on(events.Preempted(slot=slot, digest=chain.digest))
+            self.callback.on(events.Preempted(slot=slot, digest=chain.digest))
 
     @_stored
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -482,24 +471,24 @@ class SweepCallback(Unpickled, tune.Callback):
         if not self.stopper.stop_all():
             self._watch(seconds, trials)
         try:
-            waiting = self._wait.check(waiting=1, running=bool(self._running))
+            waiting = self.wait.check(waiting=1, running=bool(self._running))
         except UserError as error:
             self.stopper.fatal, waiting = error, None
         if bool(waiting) != self._waiting:
             self._waiting = bool(waiting)
-            self._callback.on(events.Waiting(reason=waiting) if waiting else events.Resumed())
-        self._callback.on(self._tick())
+            self.callback.on(events.Waiting(reason=waiting) if waiting else events.Resumed())
+        self.callback.on(self._tick())
 
     def _watch(self, seconds: float, trials: list[Any]) -> None:
         """Announce trials that stall, and end the processes of those that do so for too long."""
         held = ray_private.trial_actors(trials)
-        for process in self._trials.look(seconds):
+        for process in self.trials.look(seconds):
             trial = held.get(process.actor)
             if trial is None and process.digest:
                 continue  # kept by Tune for a trial to come
             chain = self._chain(trial) if trial is not None else None
             stall = process.pace.announce(
-                self._callback,
+                self.callback,
                 digest=chain.digest if chain is not None else None,
                 slot=self._slot(chain),
                 reason="" if process.digest else "a trial does not come up",
@@ -507,7 +496,7 @@ class SweepCallback(Unpickled, tune.Callback):
             if stall is not None and stall.given_up:
                 if chain is not None:
                     chain.given_up = f"{stall.reason} for {stall.seconds:.0f} s"
-                self._trials.give_up(process)
+                self.trials.give_up(process)
 
     # Events
 
@@ -525,12 +514,12 @@ class SweepCallback(Unpickled, tune.Callback):
             return
         chain.ended = True
         if chain.failed is not None:
-            self._callback.on(events.ChainFailed(digest=chain.digest, reason=chain.failed))
+            self.callback.on(events.ChainFailed(digest=chain.digest, reason=chain.failed))
         elif chain.stop is not None:
             reason = self._plan.stop_reason(chain.of[0][0], chain.stop)
-            self._callback.on(events.ChainStopped(digest=chain.digest, reason=reason))
+            self.callback.on(events.ChainStopped(digest=chain.digest, reason=reason))
         else:
-            self._callback.on(events.ChainFinished(digest=chain.digest, seconds=self._seconds(chain)))
+            self.callback.on(events.ChainFinished(digest=chain.digest, seconds=self._seconds(chain)))
             for point, repeat in chain.of:
                 self._judged(chain, point, repeat)
 
@@ -538,10 +527,10 @@ class SweepCallback(Unpickled, tune.Callback):
         """Tell the metrics of a point's chain that ran to its end."""
         if chain.failed is None and self._plan.through(chain.reports):
             metrics, seconds = chain.reports[-1]["metrics"], self._seconds(chain)
-            self._callback.on(events.ViewDone(arm=point.name, group=repeat, metrics=[metrics], chain_seconds=seconds))
+            self.callback.on(events.ViewDone(arm=point.name, group=repeat, metrics=[metrics], chain_seconds=seconds))
 
     def _seconds(self, chain: _Chain) -> float:
-        return ChainStore(self._folder.root, chain.digest).seconds()
+        return ChainStore(self.folder.root, chain.digest).seconds()
 
     def _tick(self) -> events.Tick:
         plan, chains = self._plan, self._chains.values()
@@ -563,7 +552,7 @@ class SweepCallback(Unpickled, tune.Callback):
     def _status(self, slot: int, chain: _Chain) -> events.ChainStatus:
         [(point, repeat), *_] = chain.of
         spec, report = point.specs[repeat], chain.reports[-1] if chain.reports else {}
-        process = self._trials.of(chain.digest)
+        process = self.trials.of(chain.digest)
         now = process.status if process is not None else None
         if now is None or now.made is None:  # it starts, or waits for Tune
             cycles = spec.schedule.settings.get("cycles", 1)
