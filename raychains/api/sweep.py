@@ -133,8 +133,8 @@ def _with_stored_start(options: Sweep) -> Sweep:
 
 def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackList, task: Task | None) -> SweepResult:
     from raychains.inference import sweep_results
+    from raychains.orchestration import sweep
     from raychains.orchestration.optuna_search import import_optuna
-    from raychains.orchestration.sweep import SweepExperiment, SweepOutcome
 
     plan, root = planned.plan, Storage(options.store)
     resources = placement(options)
@@ -153,17 +153,11 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
             sweep_results.write_plan(folder, plan, {**origin("sweep", options), "bins": resources.bins})
         shared = with_start(located(with_bins(planned.points.options, folder.plan())), planned.points.start)
 
-        def run() -> SweepOutcome:
+        def run() -> sweep.SweepOutcome:
             lease.confirm()
-            return SweepExperiment(
-                planned,
-                options=shared,
-                task=task,
-                folder=folder,
-                resources=resources,
-                callback=callback,
-                lease=lease,
-            ).run()
+            return sweep.run(
+                planned, options=shared, task=task, folder=folder, resources=resources, callback=callback, lease=lease
+            )
 
         digests = [spec.digest for point in plan.points for spec in point.specs]
         with name_kept(folder, digests, fresh=fresh and bool(digests)):  # a search's chains are not known before

@@ -79,7 +79,7 @@ def trainable(
         UserError: an option that is unknown, out of range or Tune's own; a task that no data can be held out of.
     """
     from raychains.orchestration import task_payload
-    from raychains.orchestration.tune import chain_trainable
+    from raychains.orchestration.tune import ChainTrainable
 
     positive_int("reports", reports)
     given, made = _options(task=task, epochs=epochs, store=store, **options)
@@ -93,7 +93,7 @@ def trainable(
         point = points.make(0, {})  # what is wrong is said here, not in every trial
         proof.prove(point.specs[0], points.start).warn()
     made = with_start(made, points.start)
-    return chain_trainable(made, given, reports=reports, allow_unequal_budget=allow_unequal_budget)
+    return ChainTrainable.of(made, given, reports=reports, allow_unequal_budget=allow_unequal_budget)
 
 
 def search_space(task: str | Task, epochs: int, **options: Any) -> dict[str, Any]:

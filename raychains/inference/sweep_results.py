@@ -31,6 +31,15 @@ def report_of(plan: SweepPlan, result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def result_of(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trial's result of a report: inverse of `report_of`."""
+    return {
+        **report["metrics"],
+        **{key: report[key] for key in ("cycle", "epoch", "samples")},
+        "gradient_evaluations": report["gradients"],
+    }
+
+
 def write(
     folder: SweepStore,
     plan: SweepPlan,

@@ -73,6 +73,10 @@ class AttemptStatus:
     held: str | None = None
     """The reason why it makes no steps though its process is well; None while it makes some."""
 
+    def shown(self) -> dict[str, Any]:
+        """Return what `raychains.planning.events.ChainStatus` tells of it."""
+        return {name: value for name, value in vars(self).items() if name not in ("waiting", "made", "held")}
+
 
 # To and from an evaluator
 

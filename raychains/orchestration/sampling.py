@@ -151,10 +151,9 @@ class Sampling:
         for slot, status in self.workers.statuses():
             digest, step = status.digest, status.step
             self.speed.at(digest, step, status.seconds)
-            shown = {name: value for name, value in vars(status).items() if name not in ("waiting", "made", "held")}
             running.append(
                 events.ChainStatus(
-                    **shown,
+                    **status.shown(),
                     slot=slot,
                     steps=self._specs[digest].steps,
                     steps_per_second=self.speed.steps_per_second(digest),

@@ -14,38 +14,21 @@ from dataclasses import asdict, dataclass
 
 from raychains.orchestration import ray_private, ray_watch
 from raychains.orchestration.messages import AttemptStatus
-from raychains.planning.stall import ChainPace
+from raychains.planning.failure import ChainPace
 
 TELL_EVERY = 1.0
 """Seconds between two signs of a trial, between two looks at them, and between a trial's looks whether its node stays."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sign:
-    """A trial's word of itself.
+def to_json(number: int, status: AttemptStatus) -> bytes:
+    """Return a trial's ``number``-th sign: where its chain is, whose digest is empty as long as there is none."""
+    return json.dumps({"number": number, **asdict(status)}).encode()
 
-    Args:
-        number: counts the trial's signs.
-        digest: its chain; None while it has none.
-        status: where the chain is; None before it begins.
-        expects: whether it is the chain's turn, not Tune's or another driver's, nor that of an evaluation.
-    """
 
-    number: int
-    digest: str | None
-    status: AttemptStatus | None
-    expects: bool
-
-    def to_json(self) -> bytes:
-        """Return it as JSON."""
-        return json.dumps(asdict(self)).encode()
-
-    @classmethod
-    def from_json(cls, data: bytes) -> Sign:
-        """Inverse of `to_json`."""
-        told = json.loads(data)
-        status = told.pop("status")
-        return cls(**told, status=AttemptStatus(**status) if status is not None else None)
+def from_json(data: bytes) -> tuple[int, AttemptStatus]:
+    """Inverse of `to_json`."""
+    told = json.loads(data)
+    return told.pop("number"), AttemptStatus(**told)
 
 
 class EverySecond:
@@ -72,14 +55,17 @@ class TrialProcess:
 
     actor: str
     pace: ChainPace
-    sign: Sign | None = None
+    number: int = 0
+    """That of its last sign."""
+    status: AttemptStatus | None = None
+    """Where its chain is."""
     lost: bool = False
     """It was ended; Tune will hear of its death."""
 
     @property
-    def starting(self) -> bool:
-        """Return whether it has no chain yet."""
-        return self.sign is None or self.sign.digest is None
+    def digest(self) -> str:
+        """Return its chain; empty as long as it has none."""
+        return self.status.digest if self.status is not None else ""
 
 
 class TrialWatch:
@@ -117,33 +103,30 @@ class TrialWatch:
         self._seen |= waiting.keys()
         self._processes = {actor: self._processes.get(actor) or self._new(actor) for actor in waiting}
         for actor, process in list(self._processes.items()):
-            sign = Sign.from_json(told[actor]) if actor in told else None
-            if sign is not None and process.sign is not None and process.sign.digest not in (None, sign.digest):
+            number, status = from_json(told[actor]) if actor in told else (0, None)
+            if status is not None and process.digest not in ("", status.digest):
                 process = self._processes[actor] = self._new(actor)
-            if sign is not None and sign.digest is not None and process.starting:
-                process.pace.allow(self._given_up[sign.digest])
-            process.pace.passed(passed, asked=sign is not None)
+            if status is not None and status.digest and not process.digest:
+                process.pace.allow(self._given_up[status.digest])
+            process.pace.passed(passed, asked=status is not None)
             if waiting[actor]:
                 process.pace.steps.silent = 0.0  # for a node, which is announced by itself
-            if sign is not None and (process.sign is None or sign.number > process.sign.number):
-                process.sign = sign
-                status = sign.status or AttemptStatus(digest="")
+            if status is not None and number > process.number:
+                process.number, process.status = number, status
                 made = status.made if status.made is not None else status.step
-                away = status.waiting is not None or not sign.expects
-                process.pace.answered(made, held=status.held, waiting=away)
+                process.pace.answered(made, held=status.held, waiting=status.waiting is not None)
             if not process.lost:
                 yield process
 
     def of(self, digest: str) -> TrialProcess | None:
         """Return the process that a chain was last seen in."""
-        found = (p for p in self._processes.values() if p.sign is not None and p.sign.digest == digest)
-        return next(found, None)
+        return next((process for process in self._processes.values() if process.digest == digest), None)
 
     def give_up(self, process: TrialProcess) -> None:
         """End a process: Tune starts its trial anew, as after any death."""
         process.lost = True
-        if process.sign is not None and process.sign.digest is not None:
-            self._given_up[process.sign.digest] += 1
+        if process.digest:
+            self._given_up[process.digest] += 1
         ray_watch.ask(lambda: ray_private.kill_actor(process.actor))
 
     def _new(self, actor: str) -> TrialProcess:

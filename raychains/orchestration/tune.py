@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import ray
 import torch
@@ -58,34 +58,6 @@ class TrialSettings:
     allow_unequal_budget: bool
 
 
-def chain_trainable(
-    options: Run,
-    task: Task | None,
-    *,
-    reports: int,
-    allow_unequal_budget: bool,
-    base: type[ChainTrainable] | None = None,
-) -> type[ChainTrainable]:
-    """Return the class; `raychains.api.tune.trainable` checks the arguments.
-
-    Args:
-        options: of all trials; the config of a trial adds to them.
-        task: the task where the user passed an object.
-        reports: of a chain without cycles.
-        allow_unequal_budget: whether trials may cost other gradient evaluations than ``options`` say.
-        base: the class that the trainable is of, default `ChainTrainable`.
-    """
-    settings = TrialSettings(
-        options=options,
-        parts=UserParts.of(task),
-        reports=reports,
-        allow_unequal_budget=allow_unequal_budget,
-    )
-    name = "".join(c if c.isalnum() else "-" for c in options.task).strip("-")
-    base = base if base is not None else ChainTrainable
-    return type(name, (base,), {"settings": settings, "__doc__": base.__doc__})
-
-
 def values_and_repeat(config: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     """Return the options in a trial's config, as Python's own numbers, and its repetition; `tune.search.Repeater` numbers them itself.
 
@@ -116,7 +88,25 @@ class ChainTrainable(tune.Trainable):
     _thread: EverySecond | None = None
     _leaves = False
     """A node that this trial is on will be gone soon."""
+    _preemptions = 0
+    """How often the chain had to leave its node."""
     _reports: Reports
+
+    @classmethod
+    def of(cls, options: Run, task: Task | None, *, reports: int, allow_unequal_budget: bool) -> type[Self]:
+        """Return the class of trials with these settings; `raychains.api.tune.trainable` checks the arguments.
+
+        Args:
+            options: of all trials; the config of a trial adds to them.
+            task: the task where the user passed an object.
+            reports: of a chain without cycles.
+            allow_unequal_budget: whether trials may cost other gradient evaluations than ``options`` say.
+        """
+        settings = TrialSettings(
+            options=options, parts=UserParts.of(task), reports=reports, allow_unequal_budget=allow_unequal_budget
+        )
+        name = "".join(c if c.isalnum() else "-" for c in options.task).strip("-")
+        return type(name, (cls,), {"settings": settings, "__doc__": cls.__doc__})
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:

@@ -198,7 +198,11 @@ class SweepStore(RunStore):
 
     def stops(self) -> dict[str, dict[str, Any]]:
         """Return the chains that the scheduler stopped, by digest; torn and altered files are left out, and logged."""
-        return self._objects("stops", lambda stop: is_number(stop.get("epoch")))
+        return self._objects("stops", _is_stop)
+
+    def stop(self, digest: str) -> dict[str, Any] | None:
+        """Return how far the scheduler let a chain run; None where it was not stopped, or the file is torn or altered."""
+        return self._object(f"stops/{digest}.json", _is_stop)
 
     def publish_asked(self, point: int, values: Mapping[str, Any]) -> None:
         """Record a point that the search chose, before it is run."""
@@ -251,6 +255,11 @@ class SweepStore(RunStore):
             log.warning("passed over, since it is torn or altered: %s", self.location(name))
             return None
         return value
+
+
+def _is_stop(stop: Mapping[str, Any]) -> bool:
+    """Return whether this is what `SweepStore.publish_stop` wrote."""
+    return is_number(stop.get("epoch"))
 
 
 def _is_report(report: Mapping[str, Any], *, cycle: int, metric: str | None) -> bool:

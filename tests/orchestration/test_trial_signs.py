@@ -8,8 +8,8 @@ import pytest
 
 from raychains.orchestration import ray_private
 from raychains.orchestration.messages import AttemptStatus
-from raychains.orchestration.trial_signs import Sign, TrialProcess, TrialWatch
-from raychains.planning.stall import Stall
+from raychains.orchestration.trial_signs import TrialProcess, TrialWatch, from_json, to_json
+from raychains.planning.failure import Stall
 
 
 class Cluster:
@@ -17,17 +17,17 @@ class Cluster:
 
     def __init__(self) -> None:
         self.actor, self.waits = "a", False
-        self.sign: Sign | None = None
+        self.number, self.sign = 0, b""
         self.killed: list[str] = []
 
-    def say(self, step: int | None, *, digest: str | None = "d", expects: bool = True, held: str | None = None) -> None:
-        number = self.sign.number + 1 if self.sign is not None else 1
-        status = AttemptStatus(digest="d", made=step, held=held) if step is not None else None
-        self.sign = Sign(number=number, digest=digest, status=status, expects=expects)
+    def say(self, step: int | None, *, digest: str = "d", waiting: str | None = None, held: str | None = None) -> None:
+        self.number += 1
+        status = AttemptStatus(digest=digest, made=step, held=held, waiting=waiting)
+        self.sign = to_json(self.number, status)
 
     def signs(self, kind: str) -> tuple[dict[str, bool], dict[str, bytes]]:
         assert kind == "digits"
-        return {self.actor: self.waits}, {} if self.sign is None else {self.actor: self.sign.to_json()}
+        return {self.actor: self.waits}, {self.actor: self.sign} if self.sign else {}
 
 
 @pytest.fixture
@@ -56,9 +56,8 @@ def running(cluster: Cluster, watch: TrialWatch) -> None:
 
 
 def test_a_sign_is_read_as_it_was_written() -> None:
-    sign = Sign(number=3, digest="d", status=AttemptStatus(digest="d", step=7, made=9, held="x"), expects=False)
-    assert Sign.from_json(sign.to_json()) == sign
-    assert Sign.from_json(Sign(number=1, digest=None, status=None, expects=True).to_json()).status is None
+    status = AttemptStatus(digest="d", step=7, made=9, held="x", waiting="y")
+    assert from_json(to_json(3, status)) == (3, status)
 
 
 def test_a_trial_that_does_not_come_up_is_named_after_ten_timeouts_and_given_up_after_sixty(cluster: Cluster) -> None:
@@ -86,7 +85,7 @@ def test_a_stopped_one_does_not_answer_and_each_time_it_is_given_up_doubles_its_
     assert process is not None
     watch.give_up(process)
     assert cluster.killed == ["a"] and list(watch.look(1.0)) == [], "its death is on its way"
-    cluster.actor, cluster.sign = "b", None  # a new process, whose chain is known later
+    cluster.actor, cluster.sign = "b", b""  # a new process, whose chain is known later
     assert after(watch, 15) is None
     running(cluster, watch)
     assert after(watch, 4) is None, "twice 2 s without a step"
@@ -97,7 +96,7 @@ def test_a_chain_that_makes_no_step_is_told_from_a_trial_that_waits_or_evaluates
     watch = TrialWatch("digits", timeout=2.0)
     running(cluster, watch)
     for _ in range(30):
-        cluster.say(30, expects=False)
+        cluster.say(30, waiting="for Tune")
         assert after(watch, 1) is None
     stalls = []
     for _ in range(7):

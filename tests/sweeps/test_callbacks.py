@@ -16,7 +16,7 @@ from raychains.callbacks.event_data import Points, record
 from raychains.callbacks.jsonl import JsonLines
 from raychains.core.config import Sweep
 from raychains.core.errors import RayLost, StorageAway, StorageRefused, UserError
-from raychains.orchestration.sweep import SweepExperiment
+from raychains.orchestration.sweep import SweepCallback, SweepStopper
 from raychains.planning import sweep_points
 from raychains.report.terminal import Terminal
 from raychains.store import Storage, SweepStore
@@ -63,14 +63,14 @@ def test_a_sweeps_own_events_are_json_too(tmp_path: Path) -> None:
 def test_a_ray_that_goes_during_a_look_ends_tunes_loop_by_no_exception_after_which_tune_would_ask_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    experiment = object.__new__(SweepExperiment)
+    callback = object.__new__(SweepCallback)
 
     def gone(trials: list[Any]) -> None:
         raise RayLost("the cluster does not answer")
 
-    monkeypatch.setattr(experiment, "_tell", gone)
+    monkeypatch.setattr(callback, "_tell", gone)
     with pytest.raises(BaseException) as caught:
-        experiment.on_step_end(0, [])
+        callback.on_step_end(0, [])
     assert not isinstance(caught.value, Exception)
 
 
@@ -111,17 +111,16 @@ def test_a_terminal_names_points_and_their_repeats(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [StorageRefused("the disk is full"), StorageAway("no answer")])
 def test_a_store_that_fails_in_tunes_callbacks_ends_the_sweep_by_its_own_error(error: UserError) -> None:
-    experiment: Any = object.__new__(SweepExperiment)
-    experiment._fatal, experiment._stopping = None, False
-    experiment._interrupt, experiment._lease = SimpleNamespace(asked=False), SimpleNamespace(lost="")
-    experiment._callback, experiment._digests = callbacks.NullCallback(), {"null": "d"}
+    stopper = SweepStopper(SimpleNamespace(lost=""), callbacks.NullCallback())  # type: ignore[arg-type]
+    callback: Any = object.__new__(SweepCallback)
+    callback.stopper, callback._of_config = stopper, {"[{}, 0]": None}
 
     def fails(*args: Any) -> None:
         raise error
 
-    experiment._end = fails
-    experiment.on_trial_complete(0, [], SimpleNamespace(config=None))
-    assert experiment._fatal is error and experiment.stop_all()
-    experiment._fatal, experiment._interrupt.asked = None, True
-    experiment.on_trial_complete(0, [], SimpleNamespace(config=None))
-    assert experiment._fatal is (error if isinstance(error, StorageRefused) else None), "the user wanted it to stop"
+    callback._end = fails
+    callback.on_trial_complete(0, [], SimpleNamespace(config={}))
+    assert stopper.fatal is error and stopper.stop_all()
+    stopper.fatal, stopper.interrupt.asked = None, True
+    callback.on_trial_complete(0, [], SimpleNamespace(config={}))
+    assert stopper.fatal is (error if isinstance(error, StorageRefused) else None), "the user wanted it to stop"

@@ -79,6 +79,7 @@ def test_callbacks_get_the_events_of_a_run(swept: tuple[SweepResult, Diary]) -> 
     assert {tick.chains for tick in ticks} == {6} and {tick.to_spend for tick in ticks} == {
         6 * result.store.plan()["gradients"]
     }
+    assert max(len(tick.running) for tick in ticks) == 1, "concurrent=1"
     assert all(0 <= chain.step <= chain.steps for tick in ticks for chain in tick.running)
     assert any(chain.step and chain.gradients for tick in ticks for chain in tick.running)
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
+from ray.tune.search import Repeater
 
 from raychains.core.config import Sweep
 from raychains.core.errors import UserError
 from raychains.orchestration.optuna_search import OptunaSearch
-from raychains.planning import search_space, sweep_points
+from raychains.planning import sweep_points
 from raychains.store import load_sweep
 from tests.sweeps.worlds import TASK, Diary, events, rc, undrawn
 
@@ -46,94 +48,58 @@ def test_a_sweep_of_three_points(tmp_path: Path) -> None:
 class Bowl:
     """Values of points without chains: the best has lr near 1e-2 and few cycles."""
 
-    values: ClassVar[dict[str, float]] = {}
-
-    def __init__(self, asked: list[dict[str, Any]], count: int = 30) -> None:
-        planned = sweep_points.plan(Sweep(epochs=40, optuna=count, space=ENTRIES))
-        self.asked = list(asked)
+    def __init__(self, asked: list[dict[str, Any]]) -> None:
+        planned = sweep_points.plan(Sweep(epochs=40, optuna=30, space=ENTRIES))
+        self.make, self.asked = planned.points.make, list(asked)
         self.search = OptunaSearch(
-            planned.plan,
-            search_space.read_space(ENTRIES),
-            make=planned.points.make,
-            asked=asked,
-            keep=lambda number, values: self.asked.append(dict(values)),
-            add=lambda point: [dict(point.values)] if point.specs[0].digest not in self.values else [],
-            value=lambda digest: (self.values[digest], True) if digest in self.values else None,
-        )
+            planned.plan, planned.ranges, "nll", "min", asked=asked, choose=self.choose
+        )  # fmt: skip
 
-    def run(self, trials: int) -> None:
-        """Suggest and end so many."""
+    def choose(self, values: Mapping[str, Any]) -> None:
+        assert self.make(len(self.asked), values).specs[0].schedule.settings["cycles"] == values["cycles"]
+        self.asked.append(dict(values))
+
+    def run(self, trials: int) -> list[dict[str, Any]]:
+        """Suggest and end so many; their values."""
+        found = []
         for n in range(trials):
-            self.search.suggest(f"t{n}")
-            point = self.search.points[-1]
-            value = (math.log10(point.values["lr"]) + 2) ** 2 + point.values["cycles"] / 100
-            self.values[point.specs[0].digest] = value
-            self.search.on_trial_complete(f"t{n}")
+            found.append(values := self.search.suggest(f"t{n}"))
+            value = (math.log10(values["lr"]) + 2) ** 2 + values["cycles"] / 100
+            self.search.on_trial_complete(f"t{n}", {"nll": value})
+        return found
 
 
 def test_it_learns_from_results_those_of_earlier_drivers_too_and_asks_for_no_point_twice() -> None:
-    Bowl.values = {}
     first = Bowl([])
     first.run(15)
     second = Bowl(first.asked)
-    second.run(15)
-    assert second.search.suggest("last") == "FINISHED" and len(second.search.points) == 30
+    assert second.run(30) == second.asked and second.asked[:15] == first.asked
     seen = [tuple(sorted(values.items())) for values in second.asked]
     assert len(set(seen)) == 30
     away = [(math.log10(values["lr"]) + 2) ** 2 for values in second.asked]
     assert sum(away[15:]) < 0.5 * sum(away[:15]), "one of 34 random searches does as well"
-    assert all(p.specs[0].schedule.settings["cycles"] == p.values["cycles"] for p in second.search.points)
 
 
-def test_it_goes_on_where_points_were_stopped_failed_or_are_no_numbers(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.filterwarnings("ignore:Mean of empty slice")
+def test_it_goes_on_where_chains_are_lost_and_learns_the_mean_of_the_others(caplog: pytest.LogCaptureFixture) -> None:
     entries = (*ENTRIES, "sampler=csgld,csghmc")
-    plan = sweep_points.plan(Sweep(epochs=40, optuna=25, space=entries, repeats=2))
-    ends: list[tuple[float, bool] | None] = [(0.5, True), (0.7, False), None, (math.nan, True), (0.6, True)]
-    values: dict[str, tuple[float, bool] | None] = {}
-    asked: list[int] = []
-    search = OptunaSearch(
-        plan.plan,
-        plan.ranges,
-        make=plan.points.make,
-        asked=[],
-        keep=lambda number, point: asked.append(number),
-        add=lambda point: [dict(point.values)] * 2,
-        value=values.get,
-    )
-    for n in range(50):
-        assert {"lr", "cycles", "exploration", "sampler"} == search.suggest(f"t{n}").keys()
-        point = search.points[-1]
-        values |= dict.fromkeys((spec.digest for spec in point.specs), ends[point.number % len(ends)])
-        search.on_trial_complete(f"t{n}", error=point.number == 7)
-    assert search.suggest("last") == "FINISHED" and asked == list(range(25))
+    planned = sweep_points.plan(Sweep(epochs=40, optuna=12, space=entries, repeats=2))
+    asked: list[Any] = []
+
+    def choose(values: Mapping[str, Any]) -> None:
+        asked.append(planned.points.make(len(asked), values))
+
+    search = OptunaSearch(planned.plan, planned.ranges, "nll", "min", asked=[], choose=choose)
+    trials = Repeater(search, repeat=2)
+    ends = [0.5, 0.7, None, None, 1e30, 1e30, None, 0.25]
+    for n in range(24):
+        values = trials.suggest(f"t{n}")
+        assert values == {**asked[-1].values, "__trial_index__": n % 2} and len(asked) == n // 2 + 1
+        value = ends[n % len(ends)]
+        trials.on_trial_complete(f"t{n}", None if value is None else {"nll": value}, error=value is None)
     assert not caplog.records, "Optuna took each end as it was"
-
-
-def test_a_point_proposed_again_while_its_chains_run_counts_when_they_end(caplog: pytest.LogCaptureFixture) -> None:
-    plan = sweep_points.plan(Sweep(epochs=40, optuna=3, space=("cycles=2",)))
-    values: dict[str, tuple[float, bool]] = {}
-    taken: set[str] = set()
-
-    def add(point: Any) -> list[dict[str, Any]]:
-        known, digest = point.specs[0].digest in taken, point.specs[0].digest
-        taken.add(digest)
-        values[digest] = (9.0, True)  # of a cycle before the last
-        return [] if known else [dict(point.values)]
-
-    search = OptunaSearch(
-        plan.plan,
-        plan.ranges,
-        make=plan.points.make,
-        asked=[],
-        keep=lambda number, point: None,
-        add=add,
-        value=values.get,
-    )
-    search.suggest("t0")
-    assert search.suggest("t1") == "FINISHED", "the other two are the first again"
-    values[search.points[0].specs[0].digest] = (0.5, True)
-    search.on_trial_complete("t0")
-    assert [trial.value for trial in search._ot_study.trials] == [0.5] * 3
+    learnt = [trial.value for trial in search._ot_study.trials if trial.state.name != "FAIL"]
+    assert learnt == [0.6, 1e30, 0.25] * 3
 
 
 def test_without_optuna_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

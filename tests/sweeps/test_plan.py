@@ -162,14 +162,11 @@ def test_a_sweep_that_is_resumed_judges_by_the_bins_that_it_began_with(
 ) -> None:
     seen = []
 
-    class Stopped:
-        def __init__(self, planned: chains.Planned, *, options: Run, **_: object) -> None:
-            seen.append(options.bins)
+    def stopped(planned: chains.Planned, *, options: Run, **_: object) -> SweepOutcome:
+        seen.append(options.bins)
+        return SweepOutcome((), {}, stopped=True)
 
-        def run(self) -> SweepOutcome:
-            return SweepOutcome((), {}, stopped=True)
-
-    monkeypatch.setattr("raychains.orchestration.sweep.SweepExperiment", Stopped)
+    monkeypatch.setattr("raychains.orchestration.sweep.run", stopped)
     monkeypatch.setattr("raychains.api.sweep.on_ray", lambda options, again, callback, drive: drive())
     about: dict[str, Any] = {
         "task": "digits",

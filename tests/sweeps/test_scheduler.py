@@ -1,92 +1,76 @@
-"""ASHA over reports: who is stopped, what never is, and a memory that outlives drivers. Decisions alone, without Ray's processes."""
+"""ASHA over a sweep that is resumed: chains that ended report again, and others are compared with them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import SimpleNamespace
+import math
+import os
+import signal
+from pathlib import Path
 from typing import Any
 
-from raychains.orchestration.sweep import Halving
-from raychains.planning.sweep_plan import Asha
+import pytest
 
-LENGTH = 40
+from raychains.core.config import Run
+from raychains.core.errors import Interrupted
+from raychains.orchestration.sweep import SweepTrial
+from raychains.store import ChainStore, Storage, SweepStore
+from tests.orchestration.trials import CONFIG, OPTIONS, reports
+from tests.sweeps.worlds import TASK, Diary, attempts_of, events, hashes, rc, undrawn
+from tests.sweeps.worlds import reports as stored
 
 
-def report(epoch: float, nll: float) -> dict[str, Any]:
-    return {"epoch": epoch, "cycle": int(epoch), "metrics": {"nll": nll}}
+def made(store: Path, better: str = "lower") -> Any:
+    """A trial of sweep ``s`` in this process."""
+    trainable = SweepTrial.of(Run(store=str(store), **OPTIONS), None, reports=10, allow_unequal_budget=True)
+    trainable.sweep, trainable.metric, trainable.better = "s", "nll", better
+    return trainable(config=CONFIG)
 
 
-class World:
-    """Trials that report to a scheduler in turn."""
-
-    def __init__(self, earlier: Mapping[str, Any] | None = None, mode: str = "lower") -> None:
-        self.stopped: list[tuple[str, float]] = []
-        plan = SimpleNamespace(
-            asha=Asha(grace=0.25, reduction=2.0), metric=SimpleNamespace(name="nll", better=mode), length=LENGTH
+@pytest.mark.parametrize(("better", "worst"), [("lower", 1e30), ("higher", -1e30)])
+def test_a_chain_that_was_stopped_reports_again_what_the_store_has_and_ends_there(
+    tmp_path: Path, better: str, worst: float
+) -> None:
+    trial = made(tmp_path, better)
+    digest, folder = trial._chain.spec.digest, SweepStore(Storage(tmp_path), "s")
+    for cycle, nll in enumerate((math.nan, 0.5)):
+        metrics = {"nll": nll, "error": 0.25}
+        folder.publish_report(
+            digest, {"cycle": cycle, "epoch": 2.0 * cycle + 2, "gradients": 360, "samples": 2, "metrics": metrics}
         )
-        self.scheduler = Halving(plan, earlier or {}, lambda digest, r: self.stopped.append((digest, r["epoch"])))  # type: ignore[arg-type]
-
-    def report(self, digest: str, epoch: float, nll: float) -> str:
-        trial = SimpleNamespace(trial_id=f"t-{digest}")
-        self.scheduler.on_trial_add(None, trial)
-        result = {"digest": digest, "epoch": epoch, "cycle": int(epoch), "nll": nll}
-        if epoch < LENGTH:
-            return self.scheduler.on_trial_result(None, trial, result)
-        self.scheduler.on_trial_complete(None, trial, result)  # as Tune does with a result that is the last
-        return "CONTINUE"
+    folder.publish_stop(digest, {"epoch": 4.0, "cycle": 1})
+    first, last = reports(trial)
+    assert math.isnan(first["nll"]) and first["judged"] == worst and last["judged"] == last["nll"] == 0.5
+    assert (last["error"], last["cycle"], last["epoch"], last["digest"]) == (0.25, 1, 4.0, digest)
+    assert ChainStore(Storage(tmp_path), digest).last_attempt() == 0, "it made no step"
 
 
-def test_the_worse_half_is_stopped_at_each_rung_and_said_so_before() -> None:
-    world = World()
-    assert [world.report(d, 10, v) for d, v in (("a", 1.0), ("b", 2.0), ("c", 0.5), ("d", 1.1))] == [
-        "CONTINUE", "STOP", "CONTINUE", "STOP",
-    ]  # fmt: skip
-    assert world.report("a", 20, 0.8) == "CONTINUE" and world.report("c", 20, 0.9) == "STOP"
-    assert world.stopped == [("b", 10), ("d", 10), ("c", 20)]
+def test_a_chain_whose_reports_are_gone_runs_although_it_was_stopped(tmp_path: Path) -> None:
+    trial = made(tmp_path)
+    SweepStore(Storage(tmp_path), "s").publish_stop(trial._chain.spec.digest, {"epoch": 4.0, "cycle": 1})
+    assert [report["cycle"] for report in reports(trial)] == [0, 1, 2]
 
 
-def test_nothing_is_stopped_before_the_grace_is_over_or_at_the_end() -> None:
-    world = World()
-    world.report("a", 10, 0.1)
-    assert world.report("b", 9, 5.0) == "CONTINUE"
-    world.report("a", 40, 0.1)
-    assert world.report("b", 40, 5.0) == "CONTINUE" and not world.stopped
+@pytest.mark.usefixtures("ray_session")
+def test_a_chain_that_goes_on_is_compared_with_those_that_ended_under_an_earlier_driver(tmp_path: Path) -> None:
+    """The first chain is through when the driver is interrupted; the second, whose lr is far too small, is stopped by it."""
+    store, asked = str(tmp_path), {"epochs": 8, "val_split": 40, "exploration": 0.5, "thinning": 1, "cycles": 4}
+    asked |= {"task": TASK, "grid": {"lr": [0.05, 1e-6]}, "asha": True, "asha_reduction": 2, "concurrent": 1}
 
+    def stop(event: Any) -> None:
+        if isinstance(event, events.ChainFinished):
+            os.kill(os.getpid(), signal.SIGINT)
 
-def test_a_value_that_is_no_number_is_the_worst() -> None:
-    world = World()
-    world.report("a", 10, 1.0)
-    assert world.report("b", 10, float("nan")) == "STOP"
-    upwards = World(mode="higher")
-    upwards.report("a", 10, 1.0)
-    assert upwards.report("b", 10, float("nan")) == "STOP" and upwards.report("c", 10, 2.0) == "CONTINUE"
-
-
-def test_a_failure_decides_nothing() -> None:
-    World().scheduler.on_trial_complete(None, SimpleNamespace(trial_id="t"), {"failed": "why"})
-
-
-def test_a_later_driver_decides_by_what_was_reported_to_the_earlier_one() -> None:
-    reported = [
-        ("a", 10, 1.0),
-        ("b", 10, 2.0),
-        ("c", 10, 0.5),
-        ("a", 20, 0.8),
-        ("d", 10, 0.7),
-        ("d", 20, 0.9),
-        ("e", 10, 0.7),
-    ]
-    whole = World()
-    answers = [whole.report(*one) for one in reported]
-    for cut in range(1, len(reported)):
-        earlier: dict[str, list[dict[str, Any]]] = {}
-        for digest, epoch, nll in reported[:cut]:
-            earlier.setdefault(digest, []).append(report(epoch, nll))
-        later = World(earlier)
-        for (
-            digest,
-            reports,
-        ) in earlier.items():  # those that resume report everything again, and are not judged by it again
-            if digest not in {"b"}:
-                assert {later.report(digest, r["epoch"], r["metrics"]["nll"]) for r in reports} == {"CONTINUE"}
-        assert [later.report(*one) for one in reported[cut:]] == answers[cut:]
+    with pytest.raises(Interrupted):
+        rc.sweep(store=store, name="s", callback=Diary(stop), **asked)
+    diary = Diary()
+    with undrawn():
+        result = rc.sweep(store=store, name="s", resume=True, callback=diary, **asked)
+    through, stopped = result.table(full=True).itertuples()
+    assert (through.status, stopped.status) == ("finished", "stopped") and stopped.epoch == 2
+    assert stopped.reason == "stopped by ASHA after 2 of 8 epochs"
+    [event] = diary.of(events.ChainStopped)
+    assert event.digest == stopped.digest and not diary.of(events.ChainFinished)
+    [view] = diary.of(events.ViewDone)
+    assert view.arm == "point-0" and view.metrics[0]["nll"] == through.nll
+    assert len(attempts_of(store, through.digest)) == 1 and len(hashes(store, stopped.digest)) == stopped.samples
+    assert [len(found) for found in stored(store, "s", [through.digest, stopped.digest]).values()] == [4, 1]
