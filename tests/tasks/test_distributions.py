@@ -346,7 +346,7 @@ def test_measures_of_labels_work_or_say_that_they_need_classes(ray_session: None
     with pooled():
         rc.evaluate(path, measures=measures, views=["chains"], task=made, progress=False)
         for measure in ("ood", "agreement", "fidelity", "against"):
-            with refused("is no classification" if measure != "against" else "has neither labels nor"):
+            with refused("is no classification" if measure != "against" else "has neither one label per example nor"):
                 against = {"against": np.zeros((50, 2))} if measure == "against" else {}
                 rc.evaluate(path, measures=[measure], task=made, progress=False, **against)
     found = rc.load(path, task=made)
