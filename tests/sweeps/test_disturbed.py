@@ -135,7 +135,7 @@ def test_the_trial_whose_process_was_killed_went_on_from_its_checkpoint(
 ) -> None:
     store, died, diary = disturbed
     lost = {event.digest for event in diary.of(events.WorkerLost)}
-    [digest] = [d for d in lost if died["die"] in [attempt["pid"] for attempt in attempts_of(store, d)[:-1]]]
+    [digest] = [d for d in lost if died["die"] in [attempt.get("pid") for attempt in attempts_of(store, d)[:-1]]]
     later = [r["from_step"] for d in table(store)["digest"] for r in attempts_of(store, d)[1:]]
     assert any(step > 0 for step in later), "nothing went on from a checkpoint"
     assert hashes(store, digest) == hashes(undisturbed, digest)
