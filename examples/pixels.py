@@ -1,10 +1,11 @@
-"""A label for every pixel: `rc.fit` with `loss="pixels"` on noisy drawings of shapes, of which some pixels are unlabelled.
+"""A label for every pixel: `rc.fit` with `loss="pixels"` on noisy drawings of shapes, of which some pixels are
+unlabelled.
 
     python examples/pixels.py [BUDGET]
 
 Draws 80 images to learn from and 100 to test on, samples a small fully convolutional network, compares with a deep
-ensemble that stops early, and writes pixels.png: images, labels, p̄ and where the samples disagree. BUDGET is the epochs
-of everything (4000): about a minute on one core.
+ensemble that stops early, and writes pixels.png: images, labels, p̄ and where the samples disagree. BUDGET is the
+epochs of everything (4000): about a minute on one core.
 """
 
 import sys

@@ -4,7 +4,8 @@
 
 DATA is flchain.arff (the R package survival; OpenML has it): 7,874 people of Olmsted County, Minnesota, the free light
 chains in their blood, and the days until their death or the end of the observation, which most of them outlived. 3,000
-rows are learned from, 1,000 are the test set. BUDGET is the epochs of everything (500): about half a minute on one core.
+rows are learned from, 1,000 are the test set. BUDGET is the epochs of everything (500): about half a minute on one
+core.
 """
 
 import sys

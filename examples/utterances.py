@@ -1,9 +1,10 @@
-"""Utterances of unequal length: `rc.fit` with a collate_fn, by an LSTM or by attention, and a speaker that it has not heard.
+"""Utterances of unequal length: `rc.fit` with a collate_fn, by an LSTM or by attention, and a speaker that it has not
+heard.
 
     python examples/utterances.py lstm|attention TRAIN TEST [BUDGET]
 
-TRAIN and TEST are files in the format .ts (also .gz) of JapaneseVowels, from the UCI and UEA archives: the vowels /ae/ of
-nine men, 12 coefficients at 7 to 29 times. The last speaker is left out of what is learned: of his utterances the
+TRAIN and TEST are files in the format .ts (also .gz) of JapaneseVowels, from the UCI and UEA archives: the vowels /ae/
+of nine men, 12 coefficients at 7 to 29 times. The last speaker is left out of what is learned: of his utterances the
 predictive should be unsure. BUDGET is the epochs of everything (500): about a minute on one core.
 """
 

@@ -225,7 +225,8 @@ class Result(InStore):
         return Predictive(self._select(arm, group, None))
 
     def predict(self, x: Any, arm: str | None = None) -> np.ndarray[Any, Any]:
-        """Return posterior-predictive probabilities [n, classes] of inputs ``x`` [n, …] under the first arm, or ``arm``.
+        """Return posterior-predictive probabilities [n, classes] of inputs ``x`` [n, …] under the first arm, or
+        ``arm``.
 
         Of labels per position they are [n, positions …, classes]; of other tasks as `predictive` says.
         """

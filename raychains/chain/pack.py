@@ -732,7 +732,8 @@ class Pack:
         self._apply(self._noise_of(number, lanes)[0], self._step_numbers[number], self._grads)
 
     def _apply(self, noise: Tensor, numbers: Tensor, gradients: Tensor) -> None:
-        """Move all rows by one step's noise [noises, rows, numbers], coefficients [coefficients, rows, 1] and gradients."""
+        """Move all rows by one step's noise [noises, rows, numbers], coefficients [coefficients, rows, 1] and
+        gradients."""
         assert self._joint is not None
         self._noise.left = iter(noise.unbind(0))
         self._joint.apply(self._joint.param_groups[0], numbers.unbind(0), [self._theta], [gradients])

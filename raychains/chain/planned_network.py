@@ -1,4 +1,5 @@
-"""What planning asks of a task's network before a chain is built: its start, what is sampled of it, and the sizes of its files."""
+"""What planning asks of a task's network before a chain is built: its start, what is sampled of it, and the sizes of
+its files."""
 
 from __future__ import annotations
 

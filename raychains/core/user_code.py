@@ -1,11 +1,11 @@
 """A user's code, a sampler, a schedule, a task, a measure, a callback: found, identified, and sent to other processes.
+ It is found by its import path, ``module:name``, where the user names it, by an option, and in the workers of that
+user's run. A name that is only read from a store is never imported. A class of a script, a notebook or a function has
+such a path, too, by which no other process finds it: it is sent as it is. So is a task that is an object
+(`raychains.tasks.task_cache`).
 
-It is found by its import path, ``module:name``, where the user names it, by an option, and in the workers of that user's run.
-A name that is only read from a store is never imported. A class of a script, a notebook or a function has such a path, too,
-by which no other process finds it: it is sent as it is. So is a task that is an object (`raychains.tasks.task_cache`).
-
-An installed package gives its parts short names by entry points of the groups ``raychains.samplers``, ``raychains.schedules``,
-``raychains.tasks``, ``raychains.measures`` and ``raychains.callbacks``.
+An installed package gives its parts short names by entry points of the groups ``raychains.samplers``,
+``raychains.schedules``, ``raychains.tasks``, ``raychains.measures`` and ``raychains.callbacks``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def is_local(path: str) -> bool:
 
 
 def installed(group: str) -> dict[str, str]:
-    """Return the import paths of installed packages' parts of a group (``samplers``, …) by short name; none is imported."""
+    """Return the import paths of installed packages' parts of a group (``samplers``, …) by short name; none is
+    imported."""
     return _entry_points(group, tuple(sys.path))
 
 
@@ -88,6 +89,18 @@ def load(field: str, path: str) -> Any:
             f"{field} must be an import path 'module:name', got {path!r}: {format_error(error, kind=True)}"
         ) from None
     return found
+
+
+def built(what: str, path: str, settings: Any, file: str) -> Any:
+    """Return what the class or function at ``module:name`` makes of settings that a file states; it is imported.
+
+    Raises:
+        UserError: it cannot be built here.
+    """
+    try:
+        return load(what, path)(**settings)
+    except Exception as error:  # whatever a user's code raises
+        raise UserError(f"{file}: the {what} {path!r} cannot be built here: {format_error(error)}") from None
 
 
 @contextlib.contextmanager
@@ -181,7 +194,8 @@ def _definition(part: type[Any]) -> ast.AST:
 
 
 def _plain(node: Any) -> Any:
-    """Return a syntax tree as lists of names and values, without docstrings and without what this Python may have added."""
+    """Return a syntax tree as lists of names and values, without docstrings and without what this Python may have
+    added."""
     if isinstance(node, list):
         return [_plain(each) for each in node]
     if not isinstance(node, ast.AST):

@@ -1,5 +1,4 @@
 """The order of a chain's minibatches, and where they come from: tensors on its device, or a data set that is streamed.
-
 An epoch is a random-access sequence of index tensors, so that resuming needs only a position.
 """
 
@@ -252,8 +251,9 @@ class Streamed:
 
 def _load(dataset: MapDataset, indices: Tensor, name: str, pin: bool, collate: Collate | None) -> Pair:
     chosen = indices.tolist()
-    inputs, targets = tree.at(examples(dataset, chosen or [0], name, collate), slice(len(chosen)))
-    return (tree.mapped(gpus.pinned, inputs), gpus.pinned(targets)) if pin else (inputs, targets)
+    pair = tree.at(examples(dataset, chosen or [0], name, collate), slice(len(chosen)))
+    inputs, targets = tree.mapped(gpus.pinned, pair) if pin else pair
+    return inputs, targets
 
 
 def examples(
@@ -328,6 +328,12 @@ def parted(example: Any) -> Any:
     if isinstance(example, Mapping) and LABELS in example and len(example) > 1:
         return {name: value for name, value in example.items() if name != LABELS}, example[LABELS]
     return example
+
+
+def without_labels(inputs: Any) -> Any:
+    """Return the inputs alone of a dict that holds ``labels`` beside them; others as they are."""
+    found = parted(inputs)
+    return inputs if found is inputs else found[0]
 
 
 def _pair(example: Any, where: str, name: str) -> Pair:

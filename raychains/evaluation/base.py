@@ -195,12 +195,9 @@ class Sharded(Evaluation):
     def shards(self) -> int:
         return -(-self.examples // self.per_shard)
 
-    def _range(self, shard: int) -> slice:
-        return self.range_of(shard)
-
     def _inputs(self, shard: int) -> Tree:
         """Return a shard's inputs on the network's device."""
-        return tree.sent(self.inputs[self._range(shard)], self._device)
+        return tree.sent(self.inputs[self.range_of(shard)], self._device)
 
     def to(self, device: torch.device) -> None:
         self._model, self._device = self._model.to(device), device

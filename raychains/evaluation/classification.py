@@ -126,16 +126,16 @@ class Classification(Predicting):
         return self._labels.tobytes()
 
     def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
-        labels = self._labels[self._range(shard)]
+        labels = self._labels[self.range_of(shard)]
         return reduce_classification(blocks, labels, bins=self.bins, weights=weights)
 
     def log_likelihoods(self, block: Array, shard: int) -> Array:
-        labels = self._labels[self._range(shard)]
+        labels = self._labels[self.range_of(shard)]
         return block[np.arange(len(labels)), labels].astype(np.float64)
 
     def reduce_average(self, average: Average, shard: int) -> Reduced:
         """Return rows of a predictive whose samples came one after another and were not kept; no curves."""
-        return reduce_average(average, self._labels[self._range(shard)], bins=self.bins)
+        return reduce_average(average, self._labels[self.range_of(shard)], bins=self.bins)
 
     def summarise(self, parts: Sequence[Reduced]) -> list[dict[str, float]]:
         rows = gather(parts)

@@ -65,7 +65,7 @@ class Distributed(Measured):
 
     def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
         """Return log p, means and variances, [examples of the shard, 1 + 2·m], float64."""
-        at = self._range(shard)
+        at = self.range_of(shard)
         out = outputs(self._model, tensors, self._inputs(shard))
         with torch.no_grad():
             found = self._distribution(out.double().reshape(len(out), -1))
@@ -79,7 +79,7 @@ class Distributed(Measured):
         ``squared_error``, and of labels ``label_error``, wrong ones at ½, and ``brier``, are sums over what is observed
         of an example, divided by how many that are on average: their means are those over all that is observed.
         """
-        observed = self._observed[self._range(shard)]
+        observed = self._observed[self.range_of(shard)]
         stacked, w = np.stack(blocks), normalised(weights, len(blocks))
         k = observed.shape[1]
         means, variances = stacked[..., 1 : 1 + k], stacked[..., 1 + k :]

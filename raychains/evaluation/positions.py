@@ -1,5 +1,5 @@
-"""Posterior predictive of a label at every position of an example: words, pixels; samples' log-probabilities to rows and
-metrics."""
+"""Posterior predictive of a label at every position of an example: words, pixels; samples' log-probabilities to rows
+and metrics."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ class Positions(Sharded):
     average p̄_j = Σ_s w_s p_s(· at j). Positions whose label is ``ignore_index`` count in neither.
 
     The block of a sample is its log-probabilities on a shard, [examples, positions, classes] with all positions on one
-    axis: float32, float16 above 100 classes. A shard has as many examples as fit into `BLOCK` bytes, at least one and at
+    axis: float32, float16 above 100 classes. A shard has as many examples as fit into `BLOCK` bytes, at least one and
+        at
     most 1,000. Positions may be of another number in each shard.
 
     Args:
@@ -120,7 +121,7 @@ class Positions(Sharded):
 
     def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
         """Return log-probabilities [examples of the shard, positions, classes]."""
-        inputs, targets = self._data.pair(self._range(shard))
+        inputs, targets = self._data.pair(self.range_of(shard))
         self._keep_labels(shard, targets)
         found = log_probabilities(self._model, tensors, tree.sent(inputs, self._device), axis=self._axis)
         return found.reshape(len(found), -1, self.classes)
@@ -128,7 +129,7 @@ class Positions(Sharded):
     def labels(self, shard: int) -> Array:
         """Return a shard's labels [examples, positions], -1 where there is none; they are read once."""
         if shard not in self._labels:
-            self._keep_labels(shard, self._data.pair(self._range(shard))[1])
+            self._keep_labels(shard, self._data.pair(self.range_of(shard))[1])
         return self._labels[shard]
 
     def _keep_labels(self, shard: int, targets: Tensor) -> None:

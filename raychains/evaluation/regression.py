@@ -177,10 +177,10 @@ class Regression(Measured):
         return gaussians(self._model, tensors, self._inputs(shard), self._noise)
 
     def reduce(self, blocks: Sequence[Array], shard: int, weights: Sequence[float] | None = None) -> Reduced:
-        return reduce_regression(blocks, self.targets[self._range(shard)], weights=weights, scale=self._scale)
+        return reduce_regression(blocks, self.targets[self.range_of(shard)], weights=weights, scale=self._scale)
 
     def log_likelihoods(self, block: Array, shard: int) -> Array:
-        return log_densities(block, self.targets[self._range(shard)])
+        return log_densities(block, self.targets[self.range_of(shard)])
 
 
 class Pointwise(Targeted):
@@ -207,7 +207,7 @@ class Pointwise(Targeted):
 
     def predict(self, tensors: Mapping[str, Any], shard: int) -> Array:
         """Return log-likelihoods [examples of the shard], float64."""
-        at = self._range(shard)
+        at = self.range_of(shard)
         # A user's data set pads inputs and targets together.
         pair = self.inputs.pair(at) if hasattr(self.inputs, "pair") else (self.inputs[at], self.targets[at])
         inputs, targets = tree.sent(pair, self._device)

@@ -19,7 +19,7 @@ from raychains.core.errors import UserError, format_error, require, shown
 from raychains.core.tree import Tree
 from raychains.core.validation import is_int, is_number, one_of, path_of, true_or_false
 from raychains.data.augment import normalise
-from raychains.data.source import LABELS, check_plain, device_of
+from raychains.data.source import check_plain, device_of, without_labels
 from raychains.evaluation.regression import LOG_NOISE, OutputNoise
 from raychains.inference import networks
 
@@ -200,14 +200,6 @@ def likelihood_of(given: Any, kind: str, file: str = "the file", trust: bool = F
     return given if isinstance(given, Distributed) else distributed_from_json(given, file, trust)
 
 
-def _check_stated(given: Any, stated: Any, file: str) -> None:
-    """Refuse a likelihood that is given for a file's and has another class or other settings."""
-    from raychains.tasks.likelihoods import Distributed, stated_otherwise
-
-    if isinstance(given, Distributed) and (other := stated_otherwise(given, stated)):
-        raise UserError(f"likelihood must be that of {file}, {other[0]}, got {other[1]}")
-
-
 log = logging.getLogger(__name__)
 
 _ONE_AT_A_TIME = threading.RLock()
@@ -235,7 +227,8 @@ class PosteriorPredictive(nn.Module):
         kind: classification, where the network gives logits [n, …, classes], or with ``class_axis=1`` [n, classes, …],
             as of pixels; regression, where it gives means [n] or
             [n, outputs] under Gaussian noise; or distribution, where the ``likelihood`` says what its outputs mean.
-        output: what is taken of what the network returns, where that is no tensor: a name or a position; default ``logits``.
+        output: what is taken of what the network returns, where that is no tensor: a name or a position; default
+            ``logits``.
         likelihood: a `raychains.tasks.likelihoods.Distributed`, or how a file states one of raychains'.
         noise: σ of a regression; an `OutputNoise` of a network with the two outputs of the likelihood ``heteroscedastic``;
             None where each sample has its own, ``log_noise`` = log σ.
@@ -346,8 +339,10 @@ class PosteriorPredictive(nn.Module):
         }
         kind = about.get("kind", "classification")
         stated = about.get("likelihood")
-        _check_stated(likelihood, stated, str(file))
-        stated = stated if likelihood is None else likelihood
+        if likelihood is not None:
+            name, stated = getattr(likelihood, "name", None), likelihood
+            of_file = about.get("loss", name)
+            require(name == of_file, "likelihood", name, f"be that of {file}, {of_file!r}")
         settings["likelihood"] = likelihood_of(stated, kind, str(file), trust)
         return cls(network, stacked, shared=shared, kind=kind, chunk=chunk, **settings).to(where)
 
@@ -367,7 +362,8 @@ class PosteriorPredictive(nn.Module):
         return f"PosteriorPredictive({len(self)} samples of {type(self._network[0]).__name__}, {self.kind})"
 
     def forward(self, x: Tree) -> Classified | Regressed:
-        """Return the posterior predictive of inputs ``x`` [n, …], or a dict or a tuple of such, on this module's device."""
+        """Return the posterior predictive of inputs ``x`` [n, …], or a dict or a tuple of such, on this module's
+        device."""
         with _ONE_AT_A_TIME:
             outputs = self._chunks(x)
             if self.kind == "classification":
@@ -375,7 +371,8 @@ class PosteriorPredictive(nn.Module):
             return regress(self._gaussians(outputs) if self.likelihood is None else self._moments(outputs))
 
     def outputs(self, x: Tree) -> tuple[Tensor, Tensor]:
-        """Return (weights w_s [S], which add up to 1; the network's outputs under each sample [S, n, …]) of inputs ``x``.
+        """Return (weights w_s [S], which add up to 1; the network's outputs under each sample [S, n, …]) of inputs
+        ``x``.
 
         Of a classification the classes are on their last axis.
         """
@@ -428,8 +425,7 @@ class PosteriorPredictive(nn.Module):
 
     def _chunks(self, x: Tree) -> Iterator[tuple[Tensor, Tensor]]:
         """Chunks of (weights [k], outputs [k, n, …]) of all samples for a user's inputs."""
-        if isinstance(x, Mapping) and len(x) > 1:
-            x = {name: part for name, part in x.items() if name != LABELS}
+        x = without_labels(x)
         for place, leaf in tree.named(x, "x"):
             ok = isinstance(leaf, Tensor) and leaf.layout is torch.strided and leaf.ndim > 0
             require(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +64,7 @@ def export(
         raise UserError(f"dtype must be one of {', '.join(DTYPES)}, got {shown(dtype)}")
     kind = family_of(task).exported()
     if "likelihood" in kind:
-        kind["likelihood"] = distributed_to_json(kind["likelihood"])
+        kind |= {"likelihood": distributed_to_json(kind["likelihood"]), "loss": kind["likelihood"].name}
     shared = common(selection)
     network, size = networks.named(task), len(selection.records)
     about = {
@@ -103,15 +102,11 @@ def posterior(selection: Selection, **settings: Any) -> PosteriorPredictive:
 
 
 def input_form(task: Any) -> Any:
-    """Return shape and dtype of one input as the task stores it, ``{"shape": […], "dtype": …}``, or a dict or a list of these;
-    None where that is not known. A size that differs between batches is null.
+    """Return shape and dtype of one input as the task stores it, ``{"shape": […], "dtype": …}``, or a dict or a list
+    of these; None where that is not known. A size that differs between batches is null.
     """
-    splits = task.splits()
-    for name in splits:
-        with contextlib.suppress(Exception):  # of a user's task, or of data that are not on this machine
-            first = splits[name].inputs[:1]
-            return tree.mapped(lambda t: _form(t, task.padded), first)
-    return None
+    first = networks.first_input(task)
+    return None if first is None else tree.mapped(lambda t: _form(t, task.padded), first)
 
 
 def _form(leaf: Tensor, padded: bool) -> dict[str, Any]:

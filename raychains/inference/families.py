@@ -1,4 +1,5 @@
-"""What a network's outputs say of targets: one class for each value of `Task.predicts`, and the one place that asks for it."""
+"""What a network's outputs say of targets: one class for each value of `Task.predicts`, and the one place that asks
+for it."""
 
 from __future__ import annotations
 
@@ -97,7 +98,8 @@ class Family:
         self._refuse("quantiles", "; use np.quantile(draws(x, n), levels, axis=0)")
 
     def drawn(self, block: Array, streams: np.random.Generator) -> Array | None:
-        """Return a target of every example, drawn under a sample from its block of predictions; None where blocks have too little."""
+        """Return a target of every example, drawn under a sample from its block of predictions; None where blocks have
+        too little."""
         return None
 
     def _refuse(self, asked: str, instead: str = "") -> NoReturn:

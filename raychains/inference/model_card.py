@@ -62,7 +62,8 @@ def _taken(form: InputForm, images: bool) -> dict[str, Any]:
 
 
 def example(accepted: Accepted, url: str) -> str:
-    """Return a command line that asks for the predictive of one input of zeros, or of ones where it is several arrays."""
+    """Return a command line that asks for the predictive of one input of zeros, or of ones where it is several
+    arrays."""
     form = accepted.form
     if form is None:
         return f"""curl {url} -H 'Content-Type: application/json' -d '{{"inputs": […]}}'"""

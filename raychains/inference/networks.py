@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from raychains import models
 from raychains.core import tree, user_code
 from raychains.core.errors import RaychainsError, UserError, format_error, require, shown
 from raychains.core.tree import Tree
-from raychains.data.source import LABELS, check_plain
+from raychains.data.source import check_plain, without_labels
 from raychains.tasks import Task
 
 
@@ -36,16 +37,27 @@ def tensor_of(x: Any) -> Tensor:
 
 
 def tree_of(x: Any) -> Tree:
-    """Return a user's inputs as a tree of tensors: an array, or a dict or a tuple of arrays; a dict's ``labels`` are left out.
+    """Return a user's inputs as a tree of tensors: an array, or a dict or a tuple of arrays; a dict's ``labels`` are
+    left out.
 
     Raises:
         UserError: a leaf is no block of numbers.
     """
+    x = without_labels(x)
     if isinstance(x, Mapping) and x:
-        return {name: tree_of(part) for name, part in x.items() if name != LABELS or len(x) == 1}
+        return {name: tree_of(part) for name, part in x.items()}
     if isinstance(x, tuple) and x and all(isinstance(part, Tensor | np.ndarray | Mapping) for part in x):
         return tuple(map(tree_of, x))
     return tensor_of(x)
+
+
+def first_input(task: Any) -> Tree | None:
+    """Return the first input [1, …] of a task's data as it is stored; None where it is not known here."""
+    splits = task.splits()
+    for name in splits:
+        with contextlib.suppress(Exception):  # of a user's task, or of data that are not on this machine
+            return splits[name].inputs[:1]
+    return None
 
 
 def refused(x: Tree, error: Exception, usual: str = "") -> UserError:
@@ -201,10 +213,7 @@ def rebuild(network: Any, file: str, trust: bool) -> nn.Module:
             f"trust must be True to load {file}: it names the network {path!r}, whose module would be imported; "
             "or give the network, load(file, model=net)"
         )
-    try:
-        made = user_code.load("network", path)(**settings)
-    except Exception as error:  # whatever a user's code raises
-        raise UserError(f"{file}: the network {path!r} cannot be built here: {format_error(error)}") from None
+    made = user_code.built("network", path, settings, file)
     if not isinstance(made, nn.Module):
         raise UserError(f"{file}: {path!r} must build a torch.nn.Module, got {type(made).__name__}")
     return made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +24,7 @@ from raychains.core.validation import integer, is_int, is_number
 from raychains.evaluation.base import fed, normalised
 from raychains.evaluation.regression import outputs
 from raychains.inference.families import family_of
-from raychains.inference.networks import refused, tree_of
+from raychains.inference.networks import first_input, refused, tree_of
 from raychains.planning.comparison import Arm, Comparison
 from raychains.store import ChainStore, RunStore, SampleRecord, Storage, initial_states
 from raychains.tasks import Task
@@ -196,8 +195,8 @@ class Predictive:
         return len(self._selection.records)
 
     def __call__(self, x: Any) -> np.ndarray[Any, Any]:
-        """Return probabilities [n, classes], float64, of inputs ``x`` [n, …]: arrays, dicts or tuples of them, as the task's
-        data are; of a task with a ``collate_fn`` what that makes of examples.
+        """Return probabilities [n, classes], float64, of inputs ``x`` [n, …]: arrays, dicts or tuples of them, as the
+        task's data are; of a task with a ``collate_fn`` what that makes of examples.
 
         Of labels per position they are [n, positions …, classes], the classes last in either order of the network's
         outputs, at most 1 GiB of them in one call.
@@ -295,13 +294,7 @@ class Predictive:
             with torch.no_grad():
                 self._model(fed(self._family.prepared(tree.at(inputs, slice(1))), dtype))
         except Exception as error:  # of the network
-            raise refused(inputs, error, self._usual()) from error
+            first = first_input(self._selection.task)
+            usual = "" if first is None or isinstance(first, Tensor) else tree.described(first)
+            raise refused(inputs, error, usual) from error
         return inputs
-
-    def _usual(self) -> str:
-        """Return what an input of the task is like, where that is not one tensor."""
-        with contextlib.suppress(Exception):  # of a user's task, or of data that are not on this machine
-            first: Any = next(iter(self._selection.task.splits().values()))
-            one = first.inputs[:1]
-            return "" if isinstance(one, Tensor) else tree.described(one)
-        return ""

@@ -74,7 +74,8 @@ class InputForm:
         return cls(shape=tuple(shape), dtype=dtype) if ok and isinstance(dtype, str) else None  # type: ignore[arg-type]
 
     def dtypes(self, images: bool) -> tuple[str, ...]:
-        """Return the kinds of numbers that are taken: of stored images, which the ensemble normalises, prepared ones as well."""
+        """Return the kinds of numbers that are taken: of stored images, which the ensemble normalises, prepared ones
+        as well."""
         if self.dtype == "uint8" and images:
             return ("uint8", "float32")
         return ("float32",) if "float" in self.dtype else ("int64",) if self.dtype != "uint8" else ("uint8", "float32")
@@ -146,11 +147,10 @@ def parse(body: bytes, kind: str, options: Mapping[str, str], accepted: Accepted
         inputs = _inputs(fields["inputs"], accepted.form, fields.get("dtype"), accepted, "inputs")
     else:
         raise Refused(415, f"Content-Type must be {JSON}, or {NPY[0]} for a .npy file, got {shown(kind)}")
-    sizes = sorted({len(leaf) for leaf in tree.leaves(inputs)})
-    if len(sizes) > 1:
-        raise Refused(
-            400, f"inputs must hold as many examples in each of their arrays, got {' and '.join(map(str, sizes))}"
-        )
+    try:
+        tree.check_sizes(inputs, "inputs")
+    except UserError as error:
+        raise Refused(400, str(error)) from None
     return Question(inputs=inputs, **_asked(fields, accepted))
 
 

@@ -104,7 +104,8 @@ class OfDensities(Distance):
 
 
 def to_draws(blocks: Array, classes: bool) -> Distance:
-    """Return the distance to the predictive of a reference's blocks [draws, examples, …], of classes or of Gaussians."""
+    """Return the distance to the predictive of a reference's blocks [draws, examples, …], of classes or of
+    Gaussians."""
     if not classes:
         return OfDensities(blocks)
     average = Average.of(blocks)

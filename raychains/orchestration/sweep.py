@@ -1,7 +1,8 @@
 """A sweep as an experiment of Ray Tune: its chains are trials, and what they report is kept in the sweep's folder.
 
-Nothing is read back from Tune's own files: a sweep that is resumed is a new experiment, in which a chain that was begun resumes from
-the run store, and one that ended reports again what it reported to the scheduler or the searcher, which are new.
+Nothing is read back from Tune's own files: a sweep that is resumed is a new experiment, in which a chain that was
+begun resumes from the run store, and one that ended reports again what it reported to the scheduler or the searcher,
+which are new.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ ENVIRONMENT = {
 FAILED, REFUSED = "failed", "storage_refused"
 """Entries of a trial's last result: why its chain was given up, or why the store takes no more."""
 JUDGED = "judged"
-"""The entry of a result that schedulers and searchers compare: the metric that decides, `WORST` where it is not finite."""
+"""The entry of a result that schedulers and searchers compare: the metric that decides, `WORST` where it is not
+finite."""
 WORST = 1e30
 
 
@@ -197,7 +199,8 @@ def ended(reports: Sequence[Mapping[str, Any]], stop: Mapping[str, Any] | None, 
 
 
 class SweepTrial(ChainTrainable):
-    """A chain of a sweep; one that ended reports again what the sweep's folder has of it: the scheduler is new in each experiment.
+    """A chain of a sweep; one that ended reports again what the sweep's folder has of it: the scheduler is new in each
+    experiment.
 
     A chain that fails reports it as its last result: Tune would run a trial that raises again, to the same end.
     """
@@ -365,7 +368,8 @@ class SweepCallback(Unpickled, tune.Callback):
         return len(self.points) == self._plan.count and all(chain.ended for chain in self._chains.values())
 
     def configs(self) -> list[dict[str, Any]]:
-        """Return a trial's config for each chain, those that ended first, which only a scheduler looks at; then all first repeats."""
+        """Return a trial's config for each chain, those that ended first, which only a scheduler looks at; then all
+        first repeats."""
         wanted = [chain for chain in self._chains.values() if not chain.ended or self._plan.asha is not None]
         wanted.sort(key=lambda chain: (not chain.ended, chain.of[0][1]))
         return [{**point.values, REPEAT: repeat} for chain in wanted for point, repeat in chain.of[:1]]

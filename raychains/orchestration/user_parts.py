@@ -1,4 +1,5 @@
-"""The user's code for the processes that Ray Tune or Ray Train starts: it is pickled with the class or function that they run."""
+"""The user's code for the processes that Ray Tune or Ray Train starts: it is pickled with the class or function that
+they run."""
 
 from __future__ import annotations
 

@@ -3,14 +3,17 @@
 These are functions of what happened and of the time that passed; they know neither Ray nor a clock.
 
 - **A worker dies**, or its node: its chain goes on from its newest checkpoint on another one (`FailurePolicy.lost`); an
-  evaluator's job is done again (`check_job`). `raychains.orchestration.error_classification` says which errors count as a death.
-- **It stalls**: it is silent for longer than its own pace explains (`ChainPace`, `EvaluatorPace`). That is announced; after
-  a longer silence its process is ended, and then it died.
-- **Its node is draining**: a cloud takes a spot machine back. Its chain writes a checkpoint after the current step and goes on
-  elsewhere, which is no failure (`FailurePolicy.preempted`). `Sampling._leave_nodes` in `raychains.orchestration.sampling`
-  hears of it and hands the coordinator's `Stop` on, `Attempt.stop` in `raychains.orchestration.attempt` obeys. An evaluator
-  does the jobs that it has and is given no more (`raychains.orchestration.evaluator_pool`).
-- **A chain diverges**: `FailurePolicy.diverged`. An error that it raised itself would recur at the same step: it fails at once.
+  evaluator's job is done again (`check_job`). `raychains.orchestration.error_classification` says which errors count
+  as a death.
+- **It stalls**: it is silent for longer than its own pace explains (`ChainPace`, `EvaluatorPace`). That is announced;
+  after a longer silence its process is ended, and then it died.
+- **Its node is draining**: a cloud takes a spot machine back. Its chain writes a checkpoint after the current step and
+  goes on elsewhere, which is no failure (`FailurePolicy.preempted`). `Sampling._leave_nodes` in
+  `raychains.orchestration.sampling` hears of it and hands the coordinator's `Stop` on, `Attempt.stop` in
+  `raychains.orchestration.attempt` obeys. An evaluator does the jobs that it has and is given no more
+  (`raychains.orchestration.evaluator_pool`).
+- **A chain diverges**: `FailurePolicy.diverged`. An error that it raised itself would recur at the same step: it fails
+  at once.
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ class Verdict:
     """What becomes of a chain, and why."""
 
     remedy: Literal["again", "restart", "drop", "fail"] = "again"
-    """Go on from the newest checkpoint; go back on fresh noise; give up the chain alone; give up the chain and its arm."""
+    """Go on from the newest checkpoint; go back on fresh noise; give up the chain alone; give up the chain and its
+    arm."""
     reason: str = ""
     alone: bool = False
     """It goes on in a process of its own: the next loss would give it up."""
@@ -195,7 +199,8 @@ class Stall:
 def announced(
     told: bool, stall: Stall | None, callback: events.Callback, digest: str | None = None, slot: int | None = None
 ) -> bool:
-    """Tell a callback of a stall that was not ``told``, or of the end of one that was; return whether it knows of one now."""
+    """Tell a callback of a stall that was not ``told``, or of the end of one that was; return whether it knows of one
+    now."""
     if stall is not None and not told:
         callback.on(events.Stalled(seconds=stall.seconds, reason=stall.reason, digest=digest, slot=slot))
     elif stall is None and told:
@@ -292,8 +297,8 @@ class ChainPace(Liveness):
 class EvaluatorPace(Liveness):
     """An evaluator's jobs as its steps, and its answers to the question whether it is alive.
 
-    Jobs of one ``kind`` take about as long: ``slowest`` holds the seconds of the slowest of each, 0 where only evaluators'
-    first jobs are known. ``lost`` says how often the oldest job was lost.
+    Jobs of one ``kind`` take about as long: ``slowest`` holds the seconds of the slowest of each, 0 where only
+    evaluators' first jobs are known. ``lost`` says how often the oldest job was lost.
 
     Args:
         timeout: seconds of silence that are always allowed.

@@ -59,7 +59,8 @@ def _as_json(value: Any) -> Any:
 
 
 def layered(*values: Any) -> Any:
-    """Return the first value that is given, not None: the user's, else the method's, else the task's, else a default; None without one."""
+    """Return the first value that is given, not None: the user's, else the method's, else the task's, else a default;
+    None without one."""
     return next((value for value in values if value is not None), None)
 
 

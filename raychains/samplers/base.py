@@ -316,9 +316,11 @@ class Sampler(Declaring):
     def apply(
         self, group: Mapping[str, Any], numbers: Sequence[Number], params: list[Tensor], grads: list[Tensor]
     ) -> None:
-        """Make the update with the numbers of `coefficients`. In a pack they are columns [rows, 1] and all tensors [rows, …].
+        """Make the update with the numbers of `coefficients`. In a pack they are columns [rows, 1] and all tensors
+        [rows, …].
 
-        Of the group it takes settings that are no columns, and of columns only whether they are 0, as in all rows at once.
+        Of the group it takes settings that are no columns, and of columns only whether they are 0, as in all rows at
+        once.
         """
         raise NotImplementedError
 

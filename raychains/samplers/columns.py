@@ -1,4 +1,5 @@
-"""Arithmetic of updates: each takes lists of tensors and a number, which in a pack is a column [rows, 1] for tensors [rows, …]."""
+"""Arithmetic of updates: each takes lists of tensors and a number, which in a pack is a column [rows, 1] for tensors
+[rows, …]."""
 
 from __future__ import annotations
 

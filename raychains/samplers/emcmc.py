@@ -68,7 +68,8 @@ class EntropyMCMC(VelocitySampler):
     noises = 2
 
     def coefficients(self, group: Mapping[str, Any], update: int = 1) -> tuple[float, ...]:
-        """Return those of θ's velocity and 1/(ηN); then lr and −λₐ, or for Gibbs 1/(1+ηNλₐ) and the draw's standard deviation."""
+        """Return those of θ's velocity and 1/(ηN); then lr and −λₐ, or for Gibbs 1/(1+ηNλₐ) and the draw's standard
+        deviation."""
         eta, decay = group["eta"], group["anchor_decay"]
         numbers = (*super().coefficients(group, update), 1 / (eta * self.num_data))
         if group["update"] == "gibbs":

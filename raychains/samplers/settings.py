@@ -1,7 +1,7 @@
 """A sampler's settings, each declared once as an annotated attribute of its class.
 
-The constructor, the ``Args`` of the docstring, the checks, and the settings in which chains of a pack may differ are made
-of the declarations:
+The constructor, the ``Args`` of the docstring, the checks, and the settings in which chains of a pack may differ are
+made of the declarations:
 
     class Mine(Sampler):
         beta: float = setting("β in [0, 1), how slowly the average forgets.", default=0.9, check=fraction)

@@ -1,4 +1,5 @@
-"""Stochastic-gradient Hamiltonian Monte Carlo (Chen, Fox & Guestrin, 2014), and the update that SGLD, SGD and SGDM are cases of."""
+"""Stochastic-gradient Hamiltonian Monte Carlo (Chen, Fox & Guestrin, 2014), and the update that SGLD, SGD and SGDM are
+cases of."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class VelocitySampler(Sampler):
     weight_decay: float = setting("λ, the strength of the L2 penalty ½λ‖θ‖².", default=0.0, column=True)
 
     def coefficients(self, group: Mapping[str, Any], update: int = 1) -> tuple[float, ...]:
-        """Return the noise's standard deviation √(2(1−m−γ̂)·lr·T/N) (cSG-MCMC Eq. 3 on the mean-loss scale), m, −lr and −lr·λ."""
+        """Return the noise's standard deviation √(2(1−m−γ̂)·lr·T/N) (cSG-MCMC Eq. 3 on the mean-loss scale), m, −lr
+        and −lr·λ."""
         lr, momentum = group["lr"], group["momentum"]
         friction = max(0.0, 1 - momentum - group.get("noise_estimate", 0.0))  # γ̂ = 1 − m may round to just above it
         std = math.sqrt(2 * friction * lr * group["temperature"] / self.num_data)
@@ -55,7 +57,8 @@ class VelocitySampler(Sampler):
     def kinetic(self) -> Tensor | None:
         """Return N(1+m)‖v‖²/(2·lr·d), whose mean on a flat potential is T at any constant lr.
 
-        A curvature λ of the mean loss adds a share of lr·λ/(2(1+m)): N‖v‖²(2(1+m) − lr·λ)/(4·lr·d) has the mean T. A changing lr is not allowed for: v remembers some 1/(1 − m) steps of it.
+        A curvature λ of the mean loss adds a share of lr·λ/(2(1+m)): N‖v‖²(2(1+m) − lr·λ)/(4·lr·d) has the mean T. A
+        changing lr is not allowed for: v remembers some 1/(1 − m) steps of it.
         """
         sums, count = [], 0
         for group in self.param_groups:

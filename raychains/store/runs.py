@@ -201,7 +201,8 @@ class SweepStore(RunStore):
         return self._objects("stops", _is_stop)
 
     def stop(self, digest: str) -> dict[str, Any] | None:
-        """Return how far the scheduler let a chain run; None where it was not stopped, or the file is torn or altered."""
+        """Return how far the scheduler let a chain run; None where it was not stopped, or the file is torn or
+        altered."""
         return self._object(f"stops/{digest}.json", _is_stop)
 
     def publish_asked(self, point: int, values: Mapping[str, Any]) -> None:

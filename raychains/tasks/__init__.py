@@ -151,7 +151,8 @@ def build(spec: TaskSpec) -> Task:
 
 
 def _found(path: str) -> Callable[..., Task]:
-    """Return the Task subclass, or the function that makes a task, at ``module:name``; the current folder is searched first.
+    """Return the Task subclass, or the function that makes a task, at ``module:name``; the current folder is searched
+    first.
 
     Raises:
         UserError: no such module or name, a module that raises when it is imported, or something that makes no task.
@@ -174,7 +175,8 @@ def construct(path: str, settings: Mapping[str, Any]) -> Task:
     it does not take itself is held out of the task that it makes, by the ``split_seed`` beside it (`Task.holding_out`).
 
     Raises:
-        UserError: nothing that makes a task at the path; arguments that do not fit; a function that raises, or returns no task.
+        UserError: nothing that makes a task at the path; arguments that do not fit; a function that raises, or returns
+        no task.
     """
     make = _found(path)
     for name in ("kind", "revision", "fingerprint"):
@@ -217,8 +219,8 @@ def _inside(error: BaseException) -> bool:
 def _makes_tasks(found: Any) -> bool:
     """Return whether something may be called for a task.
 
-    A plan in a store names its task by an import path, too, so a function is called only where it is meant to make tasks: a
-    plain function of a module that imports raychains. ``os:system`` is none.
+    A plan in a store names its task by an import path, too, so a function is called only where it is meant to make
+    tasks: a plain function of a module that imports raychains. ``os:system`` is none.
     """
     function = inspect.unwrap(found) if callable(found) else found
     function = getattr(function, "__func__", function)

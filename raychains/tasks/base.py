@@ -174,11 +174,11 @@ class _Prediction:
     predicts: str = "classes"
     """The meaning of the average of a network's outputs: probabilities of ``classes``; the mean and variance of a ``gaussian``
     regression, whose task has σ as ``noise`` (an `OutputNoise` where the network gives it, None where samples hold
-    ``log_noise``); those of a ``distribution``, the `likelihood`'s; probabilities at all ``positions`` of an example; or
-    ``outputs`` of no known meaning."""
+    ``log_noise``); those of a ``distribution``, the `likelihood`'s; probabilities at all ``positions`` of an example;
+    or ``outputs`` of no known meaning."""
     labels_per_example: float = 1.0
-    """How many labels of an example the loss adds up, on average: default step sizes of samplers whose steps grow with the
-    gradient are divided by it."""
+    """How many labels of an example the loss adds up, on average: default step sizes of samplers whose steps grow with
+    the gradient are divided by it."""
 
     output: str | int | None = None
     """The entry that the likelihood takes of what the network returns, where that is no tensor; None is ``logits``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -56,7 +57,8 @@ class Likelihood(ABC):
         """Return the mean negative log-likelihood of a batch."""
 
     def each(self, parameters: Mapping[str, Tensor], outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the negative log-likelihood [chains, n] of every example, for packs; undefined where only `loss` is known.
+        """Return the negative log-likelihood [chains, n] of every example, for packs; undefined where only `loss` is
+        known.
 
         Args:
             parameters: by name, [chains, …].
@@ -68,7 +70,8 @@ class Likelihood(ABC):
     def gradients(
         self, parameters: Mapping[str, Tensor], outputs: Tensor, targets: Tensor, weights: Tensor
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Return the losses Σ ``weights``·`each`, [chains], and their gradients in ``outputs`` and in each of ``parameters``.
+        """Return the losses Σ ``weights``·`each`, [chains], and their gradients in ``outputs`` and in each of
+        ``parameters``.
 
         Args:
             parameters, outputs, targets: as for `each`.
@@ -82,7 +85,8 @@ class Likelihood(ABC):
         return losses.detach(), first, dict(zip(named, others, strict=True))
 
     def fisher(self, model: nn.Module, outputs: Tensor) -> Tensor:
-        """Return the Fisher information of p(y | f) about the outputs f of every example, float64 [n, k, k]; undefined where only `loss` is known.
+        """Return the Fisher information of p(y | f) about the outputs f of every example, float64 [n, k, k]; undefined
+        where only `loss` is known.
 
         It is the Hessian of −log p in f, averaged over y.
         """
@@ -91,6 +95,13 @@ class Likelihood(ABC):
     @abstractmethod
     def evaluation(self, model: nn.Module, data: UserDataset, classes: int) -> Evaluation:
         """Return the evaluation of a split."""
+
+
+@lru_cache(maxsize=32)
+def placed(numbers: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Return numbers of a likelihood as a tensor on the outputs' device, where they are put once."""
+    with torch.inference_mode(False):  # gradients may need it later
+        return torch.tensor(numbers, device=device, dtype=dtype)
 
 
 def dtype_name(t: Tensor) -> str:
@@ -109,7 +120,8 @@ def check_labels(labels: Tensor, classes: int, name: str, also: str = "") -> Non
 
 
 def belongs(likelihood: Likelihood, name: str) -> bool:
-    """Return whether ``each``, ``gradients`` or ``fisher`` is of the loss that a likelihood has: a class below may replace `loss` alone, and an object lack it."""
+    """Return whether ``each``, ``gradients`` or ``fisher`` is of the loss that a likelihood has: a class below may
+    replace `loss` alone, and an object lack it."""
     if name in likelihood.lacks:
         return False
     classes = type(likelihood).__mro__

@@ -19,7 +19,7 @@ from raychains.evaluation.base import Evaluation
 from raychains.evaluation.classification import Classification
 from raychains.evaluation.regression import FLOOR, LOG_NOISE, OutputNoise, Pointwise, Regression
 from raychains.tasks.distributions import Bernoulli, Distributed, NegativeBinomial, Normal, Poisson, StudentT
-from raychains.tasks.likelihood_base import Likelihood, belongs, check_labels, dtype_name
+from raychains.tasks.likelihood_base import Likelihood, belongs, check_labels, dtype_name, placed
 from raychains.tasks.positions import AXES, PerPosition
 from raychains.tasks.survival import DiscreteHazard
 from raychains.tasks.user_dataset import UserDataset
@@ -80,16 +80,9 @@ class Classes(Likelihood):
         require(ok, "weights", weights, "be a list of a finite number of at least 0 for each class, not all 0")
         self.weights = tuple(map(float, given))
         self.name, self.lacks = f"cross_entropy, weights {list(self.weights)}", ("fisher",)
-        self._on: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
     def _weights(self, outputs: Tensor) -> Tensor | None:
-        """Return the weights on the outputs' device, where they are put once."""
-        if self.weights is None:
-            return None
-        at = (outputs.device, outputs.dtype)
-        if at not in self._on:
-            self._on[at] = torch.tensor(self.weights, device=at[0], dtype=at[1])
-        return self._on[at]
+        return None if self.weights is None else placed(self.weights, outputs.device, outputs.dtype)
 
     def check(self, outputs: Tensor, targets: Tensor) -> None:
         ok = outputs.ndim == 2 and targets.ndim == 1 and outputs.shape[1] >= 2
@@ -375,19 +368,6 @@ def distributed_to_json(likelihood: Distributed) -> dict[str, Any]:
     return {"path": path, "settings": settings}
 
 
-def stated_otherwise(likelihood: Distributed, data: Any) -> tuple[str, str] | None:
-    """Return what a file states of its likelihood and what another one is, by class and settings; None where they agree."""
-    if not isinstance(data, Mapping):
-        return None
-    kind = type(likelihood)
-    own = {name: known.__name__ for name, known in IN_FILES.items()}
-    stated = str(data["path"]).rpartition(":")[2] if "path" in data else own.get(str(data.get("name")), "")
-    settings = data.get("settings", {n: v for n, v in data.items() if n not in ("name", "path")})
-    if (stated, settings) == (kind.__qualname__, json.loads(json.dumps(likelihood.settings(), default=str))):
-        return None
-    return f"{stated} with settings {settings}", f"{kind.__qualname__} with {likelihood.settings()}"
-
-
 def distributed_from_json(data: Any, file: str = "the file", trust: bool = False) -> Distributed:
     """Return the likelihood that `distributed_to_json` wrote.
 
@@ -419,10 +399,7 @@ def _imported(path: str, settings: Any, file: str, trust: bool) -> Distributed:
             f"trust must be True to load {file}: it names the likelihood {path!r}, whose module would be imported; or "
             "give the likelihood, load(file, likelihood=…)"
         )
-    try:
-        made = user_code.load("likelihood", path)(**settings)
-    except Exception as error:  # whatever a user's code raises
-        raise UserError(f"{file}: the likelihood {path!r} cannot be made here: {format_error(error)}") from None
+    made = user_code.built("likelihood", path, settings, file)
     require(isinstance(made, Distributed), "likelihood", path, f"make a Distributed: {file} names it")
     return made
 

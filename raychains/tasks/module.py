@@ -66,8 +66,9 @@ class FromModule(PredictiveTask):
         groups: a number or a text for each training example, [n]: whole groups are held out then, such as all rows of a
             patient, a day or a site.
         loss: ``"cross_entropy"`` (logits [n, classes], integer labels [n]), ``"tokens"`` (a label per position: logits
-            [n, positions …, classes], labels [n, positions …]), ``"pixels"`` (the same with logits [n, classes, positions …];
-            of both the label -100 is none, and log p of an example is the sum over its labels), ``"gaussian"`` (regression: outputs and targets
+            [n, positions …, classes], labels [n, positions …]), ``"pixels"`` (the same with logits [n, classes,
+            positions …]; of both the label -100 is none, and log p of an example is the sum over its labels),
+            ``"gaussian"`` (regression: outputs and targets
             [n] or [n, k]), ``"heteroscedastic"`` (regression: outputs [n, 2], the mean and what gives σ = softplus + 1e-6
             at each input; targets [n] or [n, 1]), ``"bernoulli"`` (labels of 0 and 1: logits and targets [n, labels]),
             ``"poisson"`` (counts: outputs log μ and targets [n, k]), ``"negative-binomial"``, ``"normal"`` or
@@ -91,9 +92,9 @@ class FromModule(PredictiveTask):
             ``"fan-in:GAIN"``, ``"laplace:SCALE"``, ``"student-t:DF,SCALE"``, a prior of `raychains.priors`, or a dict from
             patterns of parameters' names to these, as in ``{"*.weight": "fan-in", "*.bias": "gaussian:1"}``; default a
             weight decay, of pSGLD 1/N, which is N(0, 1), and of other samplers 1e-4.
-        collate_fn: makes a batch of a list of examples where these have several shapes, as in `torch.utils.data.DataLoader`:
-            it returns inputs and targets, or a dict with ``labels``, of tensors [n, …]. Training examples are in memory
-            or streamed as without it, and a batch is made when it is needed.
+        collate_fn: makes a batch of a list of examples where these have several shapes, as in
+            `torch.utils.data.DataLoader`: it returns inputs and targets, or a dict with ``labels``, of tensors [n, …].
+            Training examples are in memory or streamed as without it, and a batch is made when it is needed.
         output: what the likelihood takes of what the model returns, where that is no tensor: a name or a position.
             Default ``logits``.
 
@@ -331,43 +332,32 @@ class FromModule(PredictiveTask):
         inputs, targets = train.some(some)
         self.labels_per_example = self.likelihood.labels_per_example(train.targets if train.read else targets)
         alone = [train.some([i])[0] for i in some[:TRIED]] if self.padded else []
-        check_apart(other, self.network_inputs, train.some(some[:TRIED])[0], alone=alone)
+        check_apart(other, self.network_inputs, tree.at(inputs, slice(TRIED)), alone=alone)
         outputs = self._run(model, tree.mapped(torch.clone, inputs))
         with seeded(0):
             n = max(TRIED, LARGEST // max(1, outputs[0].numel()))
             outputs, targets = outputs[:n], targets[:n]
-            self._check_finite(model, outputs, targets, some)
+            if not bool(self.likelihood.loss(model, outputs.clone(), targets.clone()).isfinite()):
+                self._check_finite(model, train, "train_set", some[:n])
             check_loss(self.likelihood.loss(model, outputs.clone(), targets.clone()), model)
             k = check_mean(self.likelihood, model, outputs, targets)
         model.train()
         how = f"the loss averages over the {k:,} entries of an example: temperature T is {k:,}·T for the sum over them"
         return [how] if k > 1 else []
 
-    def _check_finite(self, model: nn.Module, outputs: Tensor, targets: Tensor, numbers: Sequence[int]) -> None:
-        """Refuse examples, by their numbers in the training set, with a loss that is no number at the model of seed 0."""
-        if bool(self.likelihood.loss(model, outputs.clone(), targets.clone()).isfinite()):
-            return
-        for k in range(len(outputs)):
-            one = slice(k, k + 1)
-            loss = float(self.likelihood.loss(model, outputs[one].clone(), targets[one].clone()))
-            if not math.isfinite(loss):
-                raise UserError(
-                    f"train_set must hold examples with a finite loss, got {loss} at index {numbers[k]} for the model of "
-                    f"seed 0, whose target is {shown(targets[k].tolist())}"
-                )
-
-    def _try_not_finite(self, model: nn.Module, data: UserDataset, name: str) -> None:
-        """Refuse an example with NaN or infinity whose loss is no number: models and losses may have a use for missing values."""
-        for i in data.not_finite[:TRIED]:
+    def _check_finite(self, model: nn.Module, data: UserDataset, name: str, numbers: Sequence[int]) -> None:
+        """Refuse examples of a set, by their numbers, whose loss is no number; those with NaN may be of use to models
+        and losses."""
+        for i in numbers:
             inputs, targets = data.some([i])
             outputs = self._run(model, inputs)
             with torch.no_grad(), seeded(0):
                 loss = float(self.likelihood.loss(model, outputs, targets))
             if not math.isfinite(loss):
-                raise UserError(
-                    f"{name} must hold examples with a finite loss, got {loss} at index {i}, which has NaN or infinity: neither "
-                    "model nor loss takes it for a missing value"
-                )
+                why = f"whose target is {shown(targets[0].tolist())}"
+                if i in data.not_finite:
+                    why = "which has NaN or infinity: neither model nor loss takes it for a missing value"
+                raise UserError(f"{name} must hold examples with a finite loss, got {loss} at index {i}, {why}")
 
     def _try(self, model: nn.Module) -> int:
         """Run the model on the first examples of all sets and return the number of its outputs."""
@@ -393,6 +383,6 @@ class FromModule(PredictiveTask):
                 raise UserError(f"{name}: {error}") from None
             if data.read:
                 self.likelihood.check_all(outputs, data.targets, name)
-            self._try_not_finite(model, data, name)
+            self._check_finite(model, data, name, data.not_finite[:TRIED])
             width = self.likelihood.width(outputs)
         return width

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from raychains.core.errors import UserError, require
 from raychains.core.validation import as_number, is_number
 from raychains.tasks.distributions import Distributed, flat
+from raychains.tasks.likelihood_base import placed
 
 
 class DiscreteHazard(Distributed):
@@ -48,7 +49,7 @@ class DiscreteHazard(Distributed):
         self.name = f"discrete-hazard, {len(found)} bins to {self.edges[-1]!r}, edges {digest}"
 
     def distribution(self, outputs: Tensor) -> Distribution:
-        return Hazards(outputs, torch.tensor(self.edges, dtype=torch.float32, device=outputs.device))
+        return Hazards(outputs, placed(tuple(self.edges), outputs.device, torch.float32))
 
     def observed(self, targets: Tensor) -> Tensor:
         """Return the indicators 1[T > t_j] of targets [n, 2], [n, B]: NaN for the edges after censoring."""

@@ -122,7 +122,7 @@ class UserDataset:
     def some(self, at: Sequence[int]) -> Pair:
         """Return inputs and targets of the examples at some indices, of at least one: tensors of their own."""
         if self._resident is not None:
-            if isinstance(at, range):  # five times as fast as by a list
+            if isinstance(at, range):  # a slice is copied faster than a list of indices
                 inputs, targets = tree.mapped(lambda t: t[at.start : at.stop].clone(), self._resident)
             else:
                 inputs, targets = tree.at(self._resident, list(at))
@@ -170,7 +170,8 @@ class UserDataset:
             yield examples(self._dataset, range(start, min(n, start + AT_ONCE)), self._name, self._collate)  # type: ignore[arg-type]
 
     def _joined(self, targets: list[Tensor]) -> Tensor:
-        """Return targets of all parts as one tensor; those that a user's function pads are padded anew, to one length."""
+        """Return targets of all parts as one tensor; those that a user's function pads are padded anew, to one
+        length."""
         if len({t.shape[1:] for t in targets}) > 1:
             return self.some(range(len(self)))[1]
         return torch.cat(targets)
@@ -311,5 +312,6 @@ class _Packed:
         return cls(t.reshape(-1).view(torch.uint8).numpy(), t.dtype, tuple(t.shape))
 
     def tensor(self) -> Tensor:
-        """Return the tensor: a copy, for what came through shared memory may not be written to, and models may work in place."""
+        """Return the tensor: a copy, for what came through shared memory may not be written to, and models may work in
+        place."""
         return torch.from_numpy(self.raw.copy()).view(self.dtype).reshape(self.shape)

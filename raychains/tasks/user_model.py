@@ -116,10 +116,11 @@ def _put_back(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) ->
 
 
 def adapt(model: nn.Module, output: str | int | None) -> nn.Module:
-    """Return the model so that ``model(inputs)`` takes the inputs of a batch, a dict or a tuple of tensors as well, and returns
-    one tensor.
+    """Return the model so that ``model(inputs)`` takes the inputs of a batch, a dict or a tuple of tensors as well,
+    and returns one tensor.
 
-    It is called as `raychains.core.tree.arguments` says, and ``output`` is as for `raychains.core.tree.picked`. Both are done by
+    It is called as `raychains.core.tree.arguments` says, and ``output`` is as for `raychains.core.tree.picked`. Both
+    are done by
     hooks: names of parameters stay.
     """
     model.register_forward_pre_hook(_spread, with_kwargs=True)

@@ -99,7 +99,8 @@ class Lion(SGD):
 
 
 class Averaged(Sampler):
-    """A user's sampler with one update for all rows of a pack: μ ← β·μ + (1−β)·g; θ ← θ − lr·(μ + λθ) + √(2·lr·T/N)·ξ."""
+    """A user's sampler with one update for all rows of a pack: μ ← β·μ + (1−β)·g; θ ← θ − lr·(μ + λθ) +
+    √(2·lr·T/N)·ξ."""
 
     beta: float = setting("β in [0, 1).", default=0.5, check=fraction, column=True)
     weight_decay: float = setting(default=0.0, column=True)

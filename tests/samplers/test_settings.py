@@ -1,4 +1,5 @@
-"""Settings that classes declare: the constructors, checks and docstrings that are made of them, and classes of users."""
+"""Settings that classes declare: the constructors, checks and docstrings that are made of them, and classes of
+users."""
 
 from __future__ import annotations
 

@@ -52,7 +52,8 @@ def test_a_chain_whose_reports_are_gone_runs_although_it_was_stopped(tmp_path: P
 
 @pytest.mark.usefixtures("ray_session")
 def test_a_chain_that_goes_on_is_compared_with_those_that_ended_under_an_earlier_driver(tmp_path: Path) -> None:
-    """The first chain is through when the driver is interrupted; the second, whose lr is far too small, is stopped by it."""
+    """The first chain is through when the driver is interrupted; the second, whose lr is far too small, is stopped by
+    it."""
     store, asked = str(tmp_path), {"epochs": 8, "val_split": 40, "exploration": 0.5, "thinning": 1, "cycles": 4}
     asked |= {"task": TASK, "grid": {"lr": [0.05, 1e-6]}, "asha": True, "asha_reduction": 2, "concurrent": 1}
 

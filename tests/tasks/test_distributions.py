@@ -178,8 +178,8 @@ def test_a_posterior_of_one_number_is_quadratures(name: str, tmp_path: Path) -> 
     assert draws.shape[1] == 180
     ess = float(array_stats.ess(draws, chain_axis=0, draw_axis=1))
     assert ess > 100
-    assert abs(draws.mean() - mean) < 3 * (variance / ess) ** 0.5
-    assert abs(draws.var() - variance) < 3 * variance * (2 / ess) ** 0.5 + 0.05 * variance  # and the step's own bias
+    assert abs(draws.mean() - mean) < 2 * (variance / ess) ** 0.5
+    assert abs(draws.var() - variance) < 2 * variance * (2 / ess) ** 0.5 + 0.05 * variance  # and the step's own bias
 
 
 class Located(Distributed):
@@ -267,7 +267,7 @@ def test_a_likelihood_of_ones_own_is_one_class(tmp_path: Path, monkeypatch: pyte
     loaded, _ = source_of(str(written.path), model=net, trust=True).load("cpu")
     np.testing.assert_allclose(loaded(x).mean.detach().numpy()[:, 0], mean, atol=1e-6)
     monkeypatch.delattr(sys.modules[__name__], "Located")
-    with refused("the likelihood", "cannot be made here"):
+    with refused("the likelihood", "cannot be built here"):
         load(written.path, net, trust=True)
     with refused("task must have a likelihood of raychains, or of a class that can be imported", "Located"):
         result.export(str(tmp_path / "again.safetensors"))
@@ -282,7 +282,7 @@ def test_a_file_is_refused_where_settings_do_not_make_the_likelihood() -> None:
     with refused("settings() of Forgetful must be JSON of the arguments"):
         likelihoods.distributed_to_json(Forgetful(3.0))
     for stated in ({"path": "nowhere:Law", "settings": {}}, {"path": f"{__name__}:Located", "settings": {"df": 1}}):
-        with refused("some.file: the likelihood", "cannot be made here"):
+        with refused("some.file: the likelihood", "cannot be built here"):
             likelihoods.distributed_from_json(stated, "some.file", trust=True)
     with refused("likelihood must make a Distributed", f"got '{__name__}:Path': some.file names it"):
         likelihoods.distributed_from_json({"path": f"{__name__}:Path", "settings": {}}, "some.file", trust=True)
@@ -501,7 +501,7 @@ def test_a_likelihood_has_a_name_and_is_that_of_its_file(tmp_path: Path) -> None
 
     with refused("loss must have a `name`", "Nameless"):
         task(Nameless(), SIGNAL, 1)
-    with refused("likelihood must be that of", "StudentT with settings {'df': 4.0}", "got Located with"):
+    with refused("likelihood must be that of", "'student-t, df 4.0'", "got 'located, scale 1.0'"):
         rc.PosteriorPredictive.load(exported(tmp_path), nn.Linear(3, 2), likelihood=Located())
     assert len(rc.PosteriorPredictive.load(exported(tmp_path), nn.Linear(3, 2), likelihood=likelihoods.StudentT(4)))
 

@@ -1,4 +1,5 @@
-"""Survival by discrete hazards: log p and what is observed as loops of NumPy have them, draws, and one run end to end."""
+"""Survival by discrete hazards: log p and what is observed as loops of NumPy have them, draws, and one run end to
+end."""
 
 from __future__ import annotations
 

@@ -258,7 +258,7 @@ def predicting(tmp_path_factory: pytest.TempPathFactory) -> rc.Result:
         ({"inputs": {"ids": [[1, 2]]}}, "inputs must be an object with 'ids' and 'mask'"),
         (
             {"inputs": {"ids": [[1, 2]], "mask": [[1, 1], [1, 1]]}},
-            "as many examples in each of their arrays, got 1 and 2",
+            "as many examples in each of its arrays, got 1 in inputs['ids'], 2 in inputs['mask']",
         ),
         ({"inputs": {"ids": [[1.5, 2]], "mask": [[1, 1]]}}, "inputs['ids'] must be whole numbers in"),
         ({"inputs": {"ids": [1, 2], "mask": [[1, 1], [1, 0]]}}, "inputs['ids'] must have the shape [n, any], got [2]"),

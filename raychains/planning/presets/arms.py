@@ -91,7 +91,8 @@ class ArmList:
         )
 
     def planned(self, task: Task, split: str | None = None) -> Planned:
-        """Return the comparison of the arms, of which ``task`` is one's; evaluated on its usual split unless told otherwise."""
+        """Return the comparison of the arms, of which ``task`` is one's; evaluated on its usual split unless told
+        otherwise."""
         unit, usual = methods.unit_and_split(task)
         comparison = Comparison(
             task=self._task, unit=unit, split=split or usual, arms=tuple(self._arms), starts=self._members
