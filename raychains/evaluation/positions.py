@@ -58,8 +58,7 @@ class Positions(Sharded):
 
     The block of a sample is its log-probabilities on a shard, [examples, positions, classes] with all positions on one
     axis: float32, float16 above 100 classes. A shard has as many examples as fit into `BLOCK` bytes, at least one and
-        at
-    most 1,000. Positions may be of another number in each shard.
+    at most 1,000. Positions may be of another number in each shard.
 
     Args:
         model: network from inputs [n, …] to logits; overwritten by each sample.
