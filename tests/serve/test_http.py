@@ -187,11 +187,11 @@ def test_clients_that_send_slowly_keep_nobody_out(served: Served) -> None:
             connection.sendall(head)
         slow[0].settimeout(SECONDS)
         assert slow[0].recv(65536).startswith(b"HTTP/1.1 503 ")
-        began = time.monotonic()
-        assert (
-            ask(served.url, {"inputs": images()[:FEW].tolist()}).status == 200
-        )  # a full batch, which waits for nobody
-        assert time.monotonic() - began < 30
+        began, status = time.monotonic(), 503
+        while status == 503:  # while the 300 still arrive, a quick body may be told to come again too
+            status = ask(served.url, {"inputs": images()[:FEW].tolist()}).status  # a full batch waits for nobody
+            assert time.monotonic() - began < 30
+        assert status == 200
 
 
 def test_it_ends_when_it_is_told_to_and_leaves_nothing(served: Served) -> None:

@@ -12,6 +12,7 @@ import raychains as rc
 from raychains.api.sweep import SweepResult
 from raychains.cli import main
 from raychains.core.spec import ChainSpec
+from raychains.orchestration import sweep
 from raychains.planning import events
 from raychains.store import ChainStore, Storage, SweepStore
 from tests.sweeps.worlds import Diary, attempts_of, undrawn
@@ -36,6 +37,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory, ray_session: None) -> tuple[
 
     with undrawn(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(SweepStore, "publish_stop", stop)
+        patch.setattr(sweep, "TICK_EVERY", 0.0)  # a chain here is shorter than the time between two ticks
         result = rc.sweep(
             task="digits", epochs=EPOCHS, samples_per_cycle=2, thinning=5, grid=GRID, asha=True, store=store, concurrent=1,
             callback=diary,
