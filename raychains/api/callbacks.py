@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from raychains.callbacks import NAMES, Callback, CallbackList
+from raychains.callbacks import NAMES, Callback, CallbackList, jsonl
 from raychains.core.config import Common
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.user_code import installed, is_path, load, path_of
@@ -68,70 +68,66 @@ def names(options: Common) -> list[str]:
     return list(dict.fromkeys([*given, *["tensorboard"] * (options.tensorboard is not None)]))
 
 
-def check(options: Common) -> None:
-    """Raise, before anything starts, the errors of `attach`.
+def requested(options: Common, folder: RunStore) -> list[Callable[[str], Callback]]:
+    """Return what makes each callback that the options request by name, given the driver's id, for a run or a sweep.
 
     Raises:
         UserError: an unknown name, a package that is missing, a log without a folder, or TensorBoard without a local one.
     """
-    requested = names(options)
-    for name in {"mlflow", "wandb"} & {*requested}:
-        from raychains.callbacks.trackers import client
-
-        client(name)
+    makers: list[Callable[[str], Callback]] = []
     if options.log is not None:
-        ok = _is_name(options.log) and os.path.isdir(Path(options.log).parent) and not os.path.isdir(options.log)
-        require(ok, "log", options.log, "be a local file in a folder that exists")
-    if "tensorboard" in requested:
-        _tensorboard_folder(options, Storage(options.store), "-")
-    for name in filter(is_path, requested):
-        _own(name)
+        log = options.log
+        ok = _is_name(log) and os.path.isdir(Path(log).parent) and not os.path.isdir(log)
+        require(ok, "log", log, "be a local file in a folder that exists")
+        makers.append(lambda _: jsonl.JsonLinesFile(log, folder.name))
+    return [*makers, *(_maker(name, options, folder) for name in names(options))]
 
 
-def attach(callbacks: CallbackList, options: Common, folder: RunStore, driver: str) -> None:
-    """Add the callbacks that are requested by name to ``callbacks``, which close them.
+def begin(makers: Sequence[Callable[[str], Callback]], driver: str) -> CallbackList:
+    """Return the callbacks that `requested` returned the makers of, for the driver of this id.
 
     Raises:
         UserError: one cannot begin; those before it are closed.
     """
     made = CallbackList()
     try:
-        if options.log is not None:
-            from raychains.callbacks.jsonl import JsonLinesFile
-
-            made.add(JsonLinesFile(options.log, folder.name))
-        for name in names(options):
-            made.add(_make(name, options, folder, driver))
+        for make in makers:
+            made.add(make(driver))
     except BaseException:
         made.close()
         raise
-    callbacks.add(made)
+    return made
 
 
-def _make(name: str, options: Common, folder: RunStore, driver: str) -> Callback:
+def _maker(name: str, options: Common, folder: RunStore) -> Callable[[str], Callback]:
     if is_path(name):
-        own: Callback = _own(name)()
-        return own
-    root, run = folder.root, folder.name
-    config = {
-        **dataclasses.asdict(options),
-        "store": root.location(),
-    }  # without the secrets that a store's URI may hold
+        own = _own(name)
+        return lambda _: own()
     if name == "jsonl":
-        from raychains.callbacks.jsonl import JsonLinesParts
-
-        return JsonLinesParts(folder, driver)
+        return lambda driver: jsonl.JsonLinesParts(folder, driver)
     if name == "ray-metrics":
-        from raychains.orchestration.prometheus import RayMetrics
-
-        return RayMetrics(run)
+        return lambda _: _ray_metrics(folder.name)
     if name == "tensorboard":
-        from raychains.callbacks.tensorboard import TensorBoard
-
-        return TensorBoard(_tensorboard_folder(options, root, f"{folder.kind}s/{run}"))
+        at = _tensorboard_folder(options, folder.root, f"{folder.kind}s/{folder.name}")
+        return lambda _: _tensorboard(at)
     from raychains.callbacks import trackers
 
-    return (trackers.MLflow if name == "mlflow" else trackers.WandB)(run, config)
+    trackers.client(name)
+    # Without the secrets that a store's URI may hold.
+    config = {**dataclasses.asdict(options), "store": folder.root.location()}
+    return lambda _: (trackers.MLflow if name == "mlflow" else trackers.WandB)(folder.name, config)
+
+
+def _ray_metrics(run: str) -> Callback:
+    from raychains.orchestration.prometheus import RayMetrics
+
+    return RayMetrics(run)
+
+
+def _tensorboard(folder: Path) -> Callback:
+    from raychains.callbacks.tensorboard import TensorBoard
+
+    return TensorBoard(folder)
 
 
 def _own(path: str) -> Any:

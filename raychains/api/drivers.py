@@ -8,22 +8,18 @@ import datetime
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raychains import tasks
-from raychains.api import callbacks
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common, Compare, Fit, Local, Run, Sweep
 from raychains.core.errors import (
     ChainsFailed,
-    Interrupted,
     RayLost,
-    StorageAway,
-    StorageRefused,
     UserError,
     last_line,
     require,
@@ -36,14 +32,11 @@ from raychains.evaluation.base import BINS
 from raychains.planning import Comparison
 from raychains.planning.ensemble_start import is_file
 from raychains.planning.events import Callback, Measuring, Message, RunEvent, Tick
-from raychains.store import ChainStore, RunStore, Storage, initial_states
-from raychains.tasks import Task
+from raychains.store import RunStore, Storage, initial_states
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from raychains.chain.proof import Trial
-    from raychains.orchestration.lease import Lease
     from raychains.orchestration.outcome import DriverOutcome
     from raychains.orchestration.resource_config import ResourceConfig
     from raychains.orchestration.session import Session
@@ -196,94 +189,6 @@ def on_ray(options: Common, again: str, callback: Callback, drive: Callable[[], 
             raise RayLost(f"{reason}; what the store holds is intact. To go on: {again}") from None
 
 
-def resumed(folder: RunStore) -> str:
-    """Return how users go on with a run or a sweep."""
-    return f"the same call with `resume=True`, `name={folder.name}`"
-
-
-@contextlib.contextmanager
-def leased(
-    options: Common,
-    folder: RunStore,
-    task: Task | None,
-    callback: CallbackList,
-    check_plan: Callable[[], None],
-    workers: Workers | None = None,
-) -> Iterator[Lease]:
-    """Own a run or a sweep for the body. Errors of the options are raised before anything is written or started.
-
-    Args:
-        options: whose callbacks join ``callback``.
-        folder: of the run or the sweep.
-        task: the task where the user passed an object.
-        callback: called by the driver.
-        check_plan: raises where the folder holds another plan.
-        workers: where actors run; None is on Ray.
-
-    Raises:
-        UserError: an option out of range, a name that is taken or that another living driver works on, or another plan.
-    """
-    from raychains.orchestration.lease import Lease
-
-    placement(options)
-    callbacks.check(options)
-    if workers is None or not workers.in_process:
-        from raychains.orchestration import session, task_payload
-
-        address, memory = options.address, options.object_store_memory
-        if address is not None or memory is not None or session.connection():  # which warns when it is made
-            session.check_address(address, object_store_memory=memory, warn=False)
-        if task is not None:
-            task_payload.check(task)
-    if options.resume and folder.exists():
-        check_plan()
-    with Lease(folder.root, folder.lease_name, patient=options.resume) as lease:
-        if folder.exists():
-            if not options.resume:
-                raise UserError(
-                    f"name must be a new one, got {folder.name!r}: the {folder.kind} exists; continue it with `resume=True` or "
-                    "choose another `name`"
-                )
-            check_plan()
-        callbacks.attach(callback, options, folder, lease.driver_id)
-        yield lease
-
-
-def begun(root: Storage, digests: Iterable[str]) -> bool:
-    """Return whether any of these chains has begun."""
-    return any(ChainStore(root, digest).last_attempt() for digest in digests)
-
-
-@contextlib.contextmanager
-def name_kept(folder: RunStore, digests: Iterable[str], *, fresh: bool) -> Iterator[None]:
-    """Leave the name free where the body is refused before any of its chains began, as by a cluster without GPUs.
-
-    Args:
-        fresh: the plan was written just now.
-    """
-    try:
-        yield
-    except (StorageAway, StorageRefused):
-        raise
-    except UserError:
-        if fresh and not begun(folder.root, digests):
-            folder.remove_plan()
-        raise
-
-
-def check_kept(lease: Lease) -> None:
-    """Raise if another driver has taken the run or the sweep over."""
-    if lease.lost:
-        raise UserError(f"{lease.lost}; this driver stopped, its chains go on from their last checkpoints")
-
-
-def interrupted(done: str, folder: RunStore) -> Interrupted:
-    """Return the error of a run or a sweep that the user stopped with so much done."""
-    return Interrupted(
-        f"stopped with {done}; the others go on from their last checkpoints. To go on: {resumed(folder)}"
-    )
-
-
 def check_failed(failed: Mapping[str, str], what: str, folder: RunStore) -> None:
     """Raise if chains were given up.
 
@@ -333,34 +238,6 @@ def workers_of(options: Run | Compare | Local | Fit, pool: Workers | None) -> Wo
         value = getattr(options, field)
         require(not value, field, value, "be 0 with `backend=process`: its chains run on the CPU")
     return ThreadWorkers(cpus=options.cpus_per_chain)
-
-
-def drive(
-    comparison: Comparison,
-    folder: RunStore,
-    options: Common,
-    callback: Callback,
-    lease: Lease,
-    workers: Workers | None = None,
-    trial: Trial | None = None,
-    *,
-    evaluate: bool = True,
-) -> DriverOutcome:
-    """Run a comparison's unfinished chains and, with ``evaluate``, evaluate its arms; by the actors of ``workers``, default on Ray.
-
-    The first of them repeats the ``trial`` of a user's task, unless they are threads of the process that made it.
-    """
-    from raychains.orchestration.run import run_chains
-
-    resources = dataclasses.replace(placement(options), evaluate=evaluate)
-    in_process = workers is not None and workers.in_process
-
-    def run() -> DriverOutcome:
-        lease.confirm()  # an entry that came at the same time is listed by now
-        settings = {"lease": lease, "workers": workers, "trial": None if in_process else trial}
-        return run_chains(comparison, folder.root, resources, callback, **settings)
-
-    return run() if in_process else on_ray(options, resumed(folder), callback, run)
 
 
 def store_results(folder: RunStore, comparison: Comparison, outcome: DriverOutcome) -> None:

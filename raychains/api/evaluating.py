@@ -114,7 +114,6 @@ def evaluate(
         loaded = load(path, task, trust=True)
         if isinstance(options, Evaluate):
             _check_place(options, loaded)
-        callbacks.check(dataclasses.replace(options, store=loaded.store.root.uri))
         return _Evaluating(loaded, split, options, called, worker_pool, page, reference, against).all(
             views, weights, chosen
         )
@@ -154,6 +153,7 @@ class _Evaluating:
         before = self.folder.plan() if self.folder.exists() else {}
         self.options = with_bins(self.options, before, self.loaded.store.plan())
         self.placement: ResourceConfig = placement(self.options)
+        self.requested = callbacks.requested(self.options, self.folder)
         self.dropped = self.loaded.dropped()
 
     def all(self, views: Sequence[str], weights: Sequence[str], chosen: Sequence[Measure]) -> Result:
@@ -170,7 +170,7 @@ class _Evaluating:
         with Lease(self.root, self.folder.name) as lease, connected(self.options, self.callback):
             lease.confirm()
             self.lease = lease
-            callbacks.attach(self.callback, self.options, self.folder, lease.driver_id)
+            self.callback.add(callbacks.begin(self.requested, lease.driver_id))
             own = (self.comparison, self.root, self.placement)
             with Evaluators.of(*own, workers=self.worker_pool) as self.evaluators:
                 return self._all(views, weights, chosen)

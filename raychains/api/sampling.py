@@ -8,22 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from raychains import tasks
-from raychains.api.drivers import (
-    begun,
-    check_kept,
-    drive,
-    interrupted,
-    leased,
-    lost_start,
-    name_kept,
-    origin,
-    planned_otherwise,
-    publish,
-    with_bins,
-    workers_of,
-)
+from raychains.api.drivers import lost_start, origin, planned_otherwise, publish, workers_of
 from raychains.api.keywords import ALONE, Call, CompareKeywords, RunKeywords, accepts, read
 from raychains.api.result import Result
+from raychains.api.run_context import RunContext, begun
 from raychains.callbacks import CallbackList
 from raychains.chain import proof
 from raychains.core.config import Common, Compare, Fit, Local, Run
@@ -37,6 +25,7 @@ from raychains.tasks import Task
 from raychains.tasks.splits import check_evaluated
 
 if TYPE_CHECKING:
+    from raychains.orchestration.outcome import DriverOutcome
     from raychains.orchestration.workers import Workers
     from raychains.planning.presets.arms import Planned as PlannedComparison
 
@@ -143,36 +132,40 @@ def execute(
         UserError, Interrupted, ChainsFailed: as `compare`.
     """
     from raychains.inference.run_data import planned_metrics
+    from raychains.orchestration.run import run_chains
 
     root = Storage(options.store)
     comparison = _as_planned(planned.comparison, root, options)
     folder = RunStore(root, options.name or comparison.run_name)
+    context = RunContext(options, folder, callback, task, workers)
     found = proof.Proof(notes=[])
-    if not folder.exists() or not begun(root, comparison.chains()):  # a plan alone proves nothing
+    if not folder.exists() or not begun(folder, comparison.chains()):  # a plan alone proves nothing
         check_evaluated(tasks.build(comparison.task_spec).splits(), comparison.split, comparison.task)
         found = proof.prove(next(iter(comparison.chains().values())), planned.start)
     notes = [*planned.notes, *found.notes]
-    with leased(options, folder, task, callback, lambda: _check_plan(folder, comparison), workers) as lease:
+    with context.leased(lambda: _check_plan(folder, comparison)) as lease:
         finished = finished_chains(root, comparison.chains())
         callback.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=notes))
-        before = folder.plan() if folder.exists() else {}
-        plan = dict(before)
-        if not before:
+        plan = dict(context.plan)
+        if not plan:
             plan = {"command": command, "comparison": comparison.to_json(), "notes": notes}
             plan |= {**origin(command, options), "metrics": planned_metrics(comparison)}
-        options = with_bins(options, before)
-        if options.bins is not None:  # by which a later evaluation makes the same numbers
-            plan["bins"] = options.bins
-        if plan != before:
+        if context.bins is not None:  # by which a later evaluation makes the same numbers
+            plan["bins"] = context.bins
+        if plan != context.plan:
             folder.write_plan(plan)
         for start in (planned.start, *planned.further):
             if start is not None:
                 initial_states.publish(root, start)
-        with name_kept(folder, comparison.chains(), fresh=not before):
-            outcome = drive(comparison, folder, options, callback, lease, workers, found.trial, evaluate=evaluate)
-        check_kept(lease)
+
+        def chains() -> DriverOutcome:
+            resources = dataclasses.replace(context.resources, evaluate=evaluate)
+            trial = None if context.in_process else found.trial  # this process made it
+            return run_chains(comparison, root, resources, callback, lease=lease, workers=workers, trial=trial)
+
+        outcome = context.drive(lease, comparison.chains(), chains, fresh=not context.plan)
         if outcome.stopped:
-            raise interrupted(f"{len(outcome.seconds)} of {len(comparison.chains())} chains finished", folder)
+            raise context.interrupted(f"{len(outcome.seconds)} of {len(comparison.chains())} chains finished")
         return publish(folder, comparison, outcome, options.data_root, page=page, measures=measures)
 
 

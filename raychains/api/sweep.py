@@ -7,24 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from raychains.api.drivers import (
-    check_failed,
-    check_kept,
-    interrupted,
-    leased,
-    located,
-    lost_start,
-    name_kept,
-    on_ray,
-    origin,
-    placement,
-    planned_otherwise,
-    resumed,
-    with_bins,
-    with_start,
-)
+from raychains.api.drivers import check_failed, located, lost_start, origin, planned_otherwise, with_start
 from raychains.api.keywords import Call, SweepKeywords, accepts
 from raychains.api.result import HEADLINES, InStore
+from raychains.api.run_context import RunContext
 from raychains.callbacks import CallbackList
 from raychains.chain import proof
 from raychains.core.config import Sweep
@@ -137,38 +123,37 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
     from raychains.orchestration.optuna_search import import_optuna
 
     plan, root = planned.plan, Storage(options.store)
-    resources = placement(options)
     if plan.search == "optuna":
         import_optuna()
     folder = SweepStore(root, options.name or run_name(plan.task, plan.digest))
+    context = RunContext(options, folder, callback, task)
     if not folder.exists():
         point = plan.points[0] if plan.points else planned.points.make(0, {})
         found = proof.prove(point.specs[0], planned.points.start)
         plan = dataclasses.replace(plan, notes=(*plan.notes, *found.notes))
         planned = dataclasses.replace(planned, plan=plan)
-    with leased(options, folder, task, callback, lambda: _check_plan(folder, plan, options)) as lease:
+    with context.leased(lambda: _check_plan(folder, plan, options)) as lease:
         callback.on(_planned(plan, folder, root))
-        fresh = not folder.exists()
-        if fresh:
+        resources = context.resources
+        if not context.plan:
             sweep_results.write_plan(folder, plan, {**origin("sweep", options), "bins": resources.bins})
-        shared = with_start(located(with_bins(planned.points.options, folder.plan())), planned.points.start)
+        shared = dataclasses.replace(planned.points.options, bins=resources.bins)
+        shared = with_start(located(shared), planned.points.start)
 
-        def run() -> sweep.SweepOutcome:
-            lease.confirm()
+        def trials() -> sweep.SweepOutcome:
             return sweep.run(
                 planned, options=shared, task=task, folder=folder, resources=resources, callback=callback, lease=lease
             )
 
         digests = [spec.digest for point in plan.points for spec in point.specs]
-        with name_kept(folder, digests, fresh=fresh and bool(digests)):  # a search's chains are not known before
-            outcome = on_ray(options, resumed(folder), callback, run)
-        check_kept(lease)
+        fresh = not context.plan and bool(digests)  # a search's chains are not known before
+        outcome = context.drive(lease, digests, trials, fresh=fresh)
         rows = sweep_results.write(
             folder, plan, outcome.points, failed=outcome.failed, best_options=planned.best_options
         )
         if outcome.stopped:
             ended = sum(row["status"] in ("finished", "stopped") for row in rows)
-            raise interrupted(f"{ended} of {plan.count * plan.repeats} points' chains through", folder)
+            raise context.interrupted(f"{ended} of {plan.count * plan.repeats} points' chains through")
         return publish(folder, outcome.failed)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import ray
 
-from raychains.api import drivers
+from raychains.api.run_context import RunContext
 from raychains.callbacks import CallbackList
 from raychains.core.config import Run
 from raychains.orchestration import preflight, session
@@ -236,7 +236,7 @@ def test_a_run_checks_the_machine_where_ray_is_to_be_started_and_leaves_warnings
     for up in (True, False):
         monkeypatch.setattr(ray, "is_initialized", lambda up=up: up)
         store = RunStore(Storage(tmp_path), f"up-{up}")
-        with drivers.leased(Run(), store, None, CallbackList(), lambda: None):
+        with RunContext(Run(), store, CallbackList()).leased(lambda: None):
             assert len(checked) == (not up)
     assert "shared memory" not in caplog.text
     session.check_address()

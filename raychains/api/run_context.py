@@ -1,0 +1,150 @@
+"""A run or a sweep as one driver works on it: its folder and resources, who is told, and the lease on it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from raychains.api import callbacks
+from raychains.api.drivers import on_ray, placement
+from raychains.callbacks import CallbackList
+from raychains.core.config import Common
+from raychains.core.errors import Interrupted, StorageAway, StorageRefused, UserError
+from raychains.core.validation import is_int
+from raychains.store import ChainStore, RunStore
+from raychains.tasks import Task
+
+if TYPE_CHECKING:
+    from raychains.orchestration.lease import Lease
+    from raychains.orchestration.workers import Workers
+
+T = TypeVar("T")
+
+
+class RunContext:
+    """What every run and sweep has: made before anything is written or started, it raises all errors of the options.
+
+    Args:
+        options: of the call; the callbacks that they request join ``callback`` once the run is leased.
+        folder: of the run or the sweep.
+        callback: called by the driver.
+        task: the task where the user passed an object.
+        workers: where actors run; None is on Ray.
+
+    Raises:
+        UserError: an option out of range, or a task that cannot travel to workers.
+    """
+
+    def __init__(
+        self,
+        options: Common,
+        folder: RunStore,
+        callback: CallbackList,
+        task: Task | None = None,
+        workers: Workers | None = None,
+    ) -> None:
+        self.folder, self.callback, self.workers = folder, callback, workers
+        self.resources = placement(options)
+        self.plan: Mapping[str, Any] = {}
+        """The stored plan; empty of a new run until it is written."""
+        self._options = options
+        self._requested = callbacks.requested(options, folder)
+        if not self.in_process:
+            from raychains.orchestration import session, task_payload
+
+            address, memory = options.address, options.object_store_memory
+            if address is not None or memory is not None or session.connection():  # which warns when it is made
+                session.check_address(address, object_store_memory=memory, warn=False)
+            if task is not None:
+                task_payload.check(task)
+
+    @property
+    def in_process(self) -> bool:
+        """Whether the workers are threads of this process."""
+        return self.workers is not None and self.workers.in_process
+
+    @property
+    def resumed(self) -> str:
+        """How users go on with the run or the sweep."""
+        return f"the same call with `resume=True`, `name={self.folder.name}`"
+
+    @contextlib.contextmanager
+    def leased(self, check_plan: Callable[[], None]) -> Iterator[Lease]:
+        """Own the run or the sweep for the body.
+
+        Args:
+            check_plan: raises where the folder holds another plan.
+
+        Raises:
+            UserError: a name that is taken or that another living driver works on, or another plan.
+        """
+        from raychains.orchestration.lease import Lease
+
+        resume, folder = self._options.resume, self.folder
+        if resume and folder.exists():
+            check_plan()
+        with Lease(folder.root, folder.lease_name, patient=resume) as lease:
+            if folder.exists():
+                if not resume:
+                    raise UserError(
+                        f"name must be a new one, got {folder.name!r}: the {folder.kind} exists; continue it with "
+                        "`resume=True` or choose another `name`"
+                    )
+                check_plan()
+                self.plan = folder.plan()
+                self._use_bins(self.plan.get("bins"))
+            self.callback.add(callbacks.begin(self._requested, lease.driver_id))
+            yield lease
+
+    def _use_bins(self, stored: Any) -> None:
+        """Take the bins of a stored plan unless the options give others: a resumed run makes the same numbers."""
+        if self._options.bins is None and is_int(stored) and stored > 0:
+            self._options = dataclasses.replace(self._options, bins=stored)
+            self.resources = dataclasses.replace(self.resources, bins=stored)
+
+    @property
+    def bins(self) -> int | None:
+        """The bins of calibration errors that the options or the stored plan say; None is the default."""
+        return self._options.bins
+
+    def drive(self, lease: Lease, digests: Iterable[str], body: Callable[[], T], *, fresh: bool) -> T:
+        """Return what ``body`` does with the run's chains, with Ray connected unless the workers are of this process.
+
+        The name is left free where the body is refused before any chain began, as by a cluster without GPUs.
+
+        Args:
+            digests: of the chains.
+            fresh: the plan was written just now.
+
+        Raises:
+            UserError: another driver has taken the run or the sweep over, or the body is refused.
+        """
+
+        def confirmed() -> T:
+            lease.confirm()  # an entry that came at the same time is listed by now
+            return body()
+
+        try:
+            done = confirmed() if self.in_process else on_ray(self._options, self.resumed, self.callback, confirmed)
+        except (StorageAway, StorageRefused):
+            raise
+        except UserError:
+            if fresh and not begun(self.folder, digests):
+                self.folder.remove_plan()
+            raise
+        if lease.lost:
+            raise UserError(f"{lease.lost}; this driver stopped, its chains go on from their last checkpoints")
+        return done
+
+    def interrupted(self, done: str) -> Interrupted:
+        """Return the error of a run or a sweep that the user stopped with so much done."""
+        return Interrupted(
+            f"stopped with {done}; the others go on from their last checkpoints. To go on: {self.resumed}"
+        )
+
+
+def begun(folder: RunStore, digests: Iterable[str]) -> bool:
+    """Return whether any of these chains has begun."""
+    return any(ChainStore(folder.root, digest).last_attempt() for digest in digests)
