@@ -297,6 +297,9 @@ class Tried:
         return "" if np.isfinite(self.log_p).all() else "its log density is not finite on held-out examples"
 
 
+Numbers = np.ndarray[Any, Any]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Judged:
     """A candidate after a rung: a row of the table ``choice``."""
@@ -343,38 +346,19 @@ def decide(tried: Mapping[str, Tried], rung: int, keep: int, bases: Collection[s
     if not able:
         reasons = "; ".join(f"{name}: {t.why_not}" for name, t in tried.items())
         raise UserError(f"task must be one that some candidate can sample, got none: {reasons}")
-    leading = [name for name in able if name in bases] or list(able)[:1]
-    base = _within_se({name: able[name] for name in leading})[0]
-    others = [name for name in able if name not in leading] + [name for name in leading if name != base]
-    shares = {name: stacked(able[base], able[name]) for name in others}
-    mixtures = {name: mixture(able[base], able[name], share) for name, share in shares.items()}
-    mixtures[base], shares[base] = able[base], 1.0
-    order = sorted(others, key=lambda name: -float(mixtures[name].mean()))
-    kept, tied = {base: 1.0}, list[str]()
-    if keep > 1:
-        kept |= {name: shares[name] for name in order[: keep - 1]}
-    elif others:
-        tied = _within_se({name: mixtures[name] for name in others})
-        chosen = tied[0]
-        share = min(shares[chosen], 1 - LEAST_SHARE)
-        parts = {base: 1 - share, chosen: share}
-        left = {name: part for name, part in parts.items() if part >= LEAST_SHARE}
-        kept = {name: part / sum(left.values()) for name, part in left.items()}
+    ranking = _ranked(able, bases)
+    kept, tied = ranking.order[:keep], list[str]()
+    if keep == 1:
+        parts, tied = _final(ranking)
+        kept, ranking = list(parts), dataclasses.replace(ranking, shares=parts)
     found = []
-    for name in [base, *order, *(n for n in tried if n not in able)]:
+    for name in [*ranking.order, *(n for n in tried if n not in able)]:
         density, se = _mean_se(able[name]) if name in able else (math.nan, math.nan)
-        mixed = float(mixtures[name].mean()) if name in able else math.nan
-        share = kept.get(name, 0.0) if keep == 1 else shares.get(name, 0.0)
-        if name not in able:
-            why = tried[name].why_not
-        elif name in kept:
+        mixed, share = ranking.mean(name), ranking.shares.get(name, 0.0)
+        if name in kept:
             why = "tried longer" if keep > 1 else f"{share:.0%} of the predictive"
-        elif name in (base, *tied[:1]):
-            why = f"a share below {LEAST_SHARE:.0%}"
-        elif name in tied:
-            why = f"tied with {tied[0]}, which comes first"
         else:
-            why = f"{mixtures[order[0]].mean() - mixed:.3f} nats behind {order[0]}"
+            why = tried[name].why_not or _why_dropped(name, ranking, tied)
         found.append(
             Judged(
                 rung=rung, candidate=name, epochs=tried[name].epochs, density=density, se=se, mixed=mixed, share=share,
@@ -382,6 +366,52 @@ def decide(tried: Mapping[str, Tried], rung: int, keep: int, bases: Collection[s
             )
         )  # fmt: skip
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ranking:
+    """The candidates that have a predictive: the base first, the others by the density of their mixtures with it."""
+
+    order: list[str]
+    shares: Mapping[str, float]
+    """In their mixtures with the base, or in the final predictive."""
+    mixtures: Mapping[str, Numbers]
+    """Log densities [examples]."""
+
+    def mean(self, name: str) -> float:
+        """Return the mean log density of a mixture, NaN of a candidate without a predictive."""
+        return float(self.mixtures[name].mean()) if name in self.mixtures else math.nan
+
+
+def _ranked(able: Mapping[str, Numbers], bases: Collection[str]) -> _Ranking:
+    leading = [name for name in able if name in bases] or list(able)[:1]
+    base = _within_se({name: able[name] for name in leading})[0]
+    others = [name for name in able if name not in leading] + [name for name in leading if name != base]
+    shares = {name: stacked(able[base], able[name]) for name in others}
+    mixtures = {name: mixture(able[base], able[name], share) for name, share in shares.items()}
+    order = sorted(others, key=lambda name: -float(mixtures[name].mean()))
+    return _Ranking(order=[base, *order], shares={**shares, base: 1.0}, mixtures={**mixtures, base: able[base]})
+
+
+def _final(ranking: _Ranking) -> tuple[dict[str, float], list[str]]:
+    """Return the parts of the final predictive, and the candidates whose mixtures are as good as the best, the chosen first."""
+    base, *others = ranking.order
+    if not others:
+        return {base: 1.0}, []
+    # In the order in which ties are decided, which is that of the shares.
+    tied = _within_se({name: ranking.mixtures[name] for name in ranking.shares if name != base})
+    share = min(ranking.shares[tied[0]], 1 - LEAST_SHARE)
+    left = {name: part for name, part in ((base, 1 - share), (tied[0], share)) if part >= LEAST_SHARE}
+    return {name: part / sum(left.values()) for name, part in left.items()}, tied
+
+
+def _why_dropped(name: str, ranking: _Ranking, tied: Sequence[str]) -> str:
+    base, best, *_ = ranking.order
+    if name in (base, *tied[:1]):
+        return f"a share below {LEAST_SHARE:.0%}"
+    if name in tied:
+        return f"tied with {tied[0]}, which comes first"
+    return f"{ranking.mean(best) - ranking.mean(name):.3f} nats behind {best}"
 
 
 def part(share: float) -> float:
@@ -392,9 +422,6 @@ def part(share: float) -> float:
 def members(first: int, cost: float, left: float) -> int:
     """Return how many members an ensemble has where the first ones cost so many of the epochs that are left."""
     return max(first, min(MOST_CHAINS, int(ROOM * left * first / max(cost, 1e-9))))
-
-
-Numbers = np.ndarray[Any, Any]
 
 
 def _within_se(log_p: Mapping[str, Numbers]) -> list[str]:

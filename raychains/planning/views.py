@@ -123,42 +123,41 @@ def expand(kinds: Sequence[str], samples: Sequence[Member]) -> list[View]:
         UserError: an unknown kind, ``first:N`` of more samples than there are, or cycles of a density.
     """
     check(kinds)
+    return [view for kind in dict.fromkeys(kinds) for view in _of_kind(kind, samples)]
+
+
+def _of_kind(kind: str, samples: Sequence[Member]) -> list[View]:
     chains = sorted({position for position, _ in samples})
-    found: list[View] = []
-    for kind in dict.fromkeys(kinds):
-        if kind == "all":
-            found.append(ALL)
-        elif kind == "chains":
-            found += [View(name=f"chain:{c}", kind=kind, chain=c) for c in chains]
-        elif kind == "without-chain":
-            found += [View(name=f"without-chain:{c}", kind=kind, without=c) for c in chains if len(chains) > 1]
-        elif kind == "cycles":
+    match kind:
+        case "all":
+            return [ALL]
+        case "chains":
+            return [View(name=f"chain:{c}", kind=kind, chain=c) for c in chains]
+        case "without-chain":
+            return [View(name=f"without-chain:{c}", kind=kind, without=c) for c in chains if len(chains) > 1]
+        case "cycles":
             if any(meta.draws > 1 for _, meta in samples):
                 raise UserError(
                     f"views must be others than {kind!r} for a density, whose draws are kept in blocks that span cycles: "
                     "`measures=diagnostics` takes each cycle by itself"
                 )
             cycles = sorted({meta.cycle for _, meta in samples})
-            found += [View(name=f"cycle:{c}", kind=kind, cycle=c) for c in cycles]
-        elif kind == "stages":
-            stages = dict.fromkeys(meta.stage for _, meta in samples)
-            found += [View(name=f"stage:{s}", kind=kind, stage=s) for s in stages]
-        elif kind == "variables":
+            return [View(name=f"cycle:{c}", kind=kind, cycle=c) for c in cycles]
+        case "stages":
+            return [
+                View(name=f"stage:{s}", kind=kind, stage=s) for s in dict.fromkeys(meta.stage for _, meta in samples)
+            ]
+        case "variables":
             variables = dict.fromkeys(meta.variable for _, meta in samples)
-            found += [View(name=f"variable:{v}", kind=kind, variable=v) for v in variables]
-        elif kind == "samples":
-            found += [
+            return [View(name=f"variable:{v}", kind=kind, variable=v) for v in variables]
+        case "samples":
+            return [
                 View(name=f"sample:{position}:{meta.index}:{meta.variable}", kind=kind, sample=key_of(meta))
                 for position, meta in samples
             ]
-        else:
-            n = int(kind.partition(":")[2])
-            if n > len(samples):
-                raise UserError(
-                    f"views: first:N must have an N in [1, {len(samples)}], the arm's samples, got {kind!r}"
-                )
-            found.append(View(name=kind, kind="first", first=n))
-    return found
+    n = int(kind.partition(":")[2])
+    require(n <= len(samples), "views: first:N", kind, f"have an N in [1, {len(samples)}], the arm's samples")
+    return [View(name=kind, kind="first", first=n)]
 
 
 @dataclass(frozen=True)
