@@ -254,21 +254,24 @@ def _values(command: str, options: Mapping[str, Option], words: Sequence[str]) -
     values = {name: value for name, value in vars(found).items() if value not in (None, [])}
     for name, option in options.items():
         value = values.get(name)
-        if value is not None and option.types != (bool,):
+        if value is None:
+            if option.form.positional and option.default is dataclasses.MISSING:
+                raise UserError(f"{command} needs its argument {option.flag}; see raychains {command} --help")
+            continue
+        if option.form.positional and not option.several and len(value) > 1:
+            raise UserError(f"{command} takes no argument {value[1]!r}; see raychains {command} --help")
+        if option.types != (bool,):
             values[name] = option.parsed(value if isinstance(value, list) else [value])
-    for option in options.values():
-        if option.form.positional and option.default is dataclasses.MISSING and option.name not in values:
-            raise UserError(f"{command} needs its argument {option.flag}; see raychains {command} --help")
     return values
 
 
-def _unknown(command: str, words: Sequence[str], options: Mapping[str, Option]) -> UserError:
+def _unknown(command: str, rest: Sequence[str], options: Mapping[str, Option]) -> UserError:
     """Return the error of words that are neither options nor arguments."""
-    for word in words:
+    for word in rest:
         errors.check_gone(command, word.partition("=")[0])
-    name = words[0].partition("=")[0]
+    name = rest[0].partition("=")[0]
     if not name.startswith("-"):
-        return UserError(f"{command} takes no argument {words[0]!r}; see raychains {command} --help")
+        return UserError(f"{command} takes no argument {rest[0]!r}; see raychains {command} --help")
     close = near_miss(name.lstrip("-").replace("-", "_"), options).replace("_", "-").replace("'", "")
     hint = close.replace("mean ", "mean --") or ";"
     return UserError(f"unknown option {name}{hint} see raychains {command} --help-all")
@@ -285,7 +288,7 @@ class _Parser(argparse.ArgumentParser):
             self.add_argument("--options", dest=FILE, nargs="?", const="")
         for option in options.values():
             if option.form.positional:
-                self.add_argument(option.name, nargs="*" if option.several else "?")
+                self.add_argument(option.name, nargs="*")
                 continue
             underscored = option.flag.replace("-", "_").replace("__", "--", 1)
             flags = dict.fromkeys([option.flag, underscored, *option.form.aliases])
@@ -365,7 +368,7 @@ def _help_of(option: Option, short: bool, width: int) -> list[str]:
     return [f"  {head:<28}{body[0].lstrip()}", *body[1:]]
 
 
-def _values_of_file(options: Mapping[str, Option], file: str) -> dict[str, Any]:
+def _values_of_file(known: Mapping[str, Option], file: str) -> dict[str, Any]:
     """Return the values in the JSON file of ``--options``, as the command line would give them.
 
     Raises:
@@ -384,10 +387,10 @@ def _values_of_file(options: Mapping[str, Option], file: str) -> dict[str, Any]:
         print(f"raychains: {file} was changed since a sweep wrote it; it is used as it is now", file=sys.stderr)
     values = {}
     for name, given in found.items():
-        if name not in options:
-            raise unknown_name(f"name in {file}", name, options)
+        if name not in known:
+            raise unknown_name(f"name in {file}", name, known)
         if given is not None:
-            value = options[name].checked(given)
+            value = known[name].checked(given)
             by_sampler = isinstance(value, dict)
             values[name] = ",".join(f"{sampler}={one}" for sampler, one in value.items()) if by_sampler else value
     return values

@@ -176,7 +176,9 @@ class Terminal:
 
     def _name(self, digest: str | None, other: str = "") -> str:
         """Return a chain's name, or the ``other`` one where it is no chain."""
-        return other if digest is None else self._names.get(digest, f"chain {digest[:12]}")
+        if digest is None:
+            return other
+        return self._names.get(digest, f"chain {digest[:12]}")
 
     def _set_comparison(self, comparison: Comparison) -> None:
         from raychains import tasks
