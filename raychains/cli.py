@@ -140,17 +140,14 @@ def _ended_by_signals() -> Iterator[None]:
     exception in Python code that C++ calls, as torch's does there, aborts the process. Further ones do not disturb the
     cleanup: Ctrl-C for `CLEANUP_WITHIN`, SIGTERM ever.
     """
-    held: threading.Timer | None = None
-    held_until, ended = 0.0, -math.inf
+    held, held_until, ended = threading.Timer(0, os.kill), math.inf, -math.inf
 
     def end(number: int, frame: FrameType | None) -> None:
         nonlocal held, held_until, ended
         if time.monotonic() < ended + CLEANUP_WITHIN or (number == signal.SIGTERM and ended > 0):
             return
-        if held is None:
-            held_until = time.monotonic() + IMPORT_WITHIN
-        else:
-            held.cancel()
+        held.cancel()
+        held_until = min(held_until, time.monotonic() + IMPORT_WITHIN)
         if _imports(frame) and time.monotonic() < held_until:
             held = threading.Timer(0.05, os.kill, (os.getpid(), number))
             held.daemon = True
@@ -178,8 +175,7 @@ def _ended_by_signals() -> Iterator[None]:
     try:
         yield
     finally:
-        if held is not None:
-            held.cancel()
+        held.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)
 
