@@ -165,20 +165,16 @@ def beside(model: nn.Module) -> set[str]:
 def _layer(model: nn.Module, node: fx.Node, *, first: bool) -> list[Layer]:
     """Return the layer of one operation: none of what changes nothing."""
     given = (node.args[1:], dict(node.kwargs))
-    found: list[Layer] | None = None
     if node.op == "call_module":
-        found = _module_layer(str(node.target), model.get_submodule(str(node.target)), first)
-    elif first and node.target in (torch.flatten, "flatten") and given in (((1,), {}), ((), {"start_dim": 1})):
-        found = []
-    elif node.target in FUNCTIONS and not given[0] and set(given[1]) <= {"inplace"}:
-        found = [FUNCTIONS[node.target]]
-    if found is None:
-        raise UserError(f"{NO_ROW}: it has {node.target}")
-    return found
+        return _module_layer(str(node.target), model.get_submodule(str(node.target)), first)
+    if first and node.target in (torch.flatten, "flatten") and given in (((1,), {}), ((), {"start_dim": 1})):
+        return []
+    if node.target in FUNCTIONS and not given[0] and set(given[1]) <= {"inplace"}:
+        return [FUNCTIONS[node.target]]
+    raise UserError(f"{NO_ROW}: it has {node.target}")
 
 
-def _module_layer(name: str, module: nn.Module, first: bool) -> list[Layer] | None:
-    """Return the layer of a submodule as `_layer` does; None where there is none of its kind."""
+def _module_layer(name: str, module: nn.Module, first: bool) -> list[Layer]:
     kind = type(module)
     if kind is nn.Linear:
         return [name]
@@ -191,7 +187,7 @@ def _module_layer(name: str, module: nn.Module, first: bool) -> list[Layer] | No
         return []
     if kind in MODULES and getattr(module, "approximate", "none") == "none":
         return [MODULES[kind]]
-    return None
+    raise UserError(f"{NO_ROW}: it has {name}")
 
 
 class StackedNetwork:

@@ -39,8 +39,6 @@ class LiveView:
         """Draw it, where that is possible."""
         if self._view is not None:
             return
-        for what in ("chains", "evaluation"):
-            self._counts[what] = self._whole.add_task(what, total=None, note="")
         if self._console.is_jupyter:
             self._view = NotebookView()
         elif self._console.is_terminal:
@@ -60,7 +58,7 @@ class LiveView:
 
     def show(self, tick: events.Tick, note: str, about: Callable[[events.ChainStatus], tuple[str, str]]) -> None:
         """Draw a run's progress with a note on the whole, and ``about`` each chain its name and a note."""
-        self._whole.update(self._counts["chains"], completed=tick.finished, total=tick.chains, note=note)
+        self.count("chains", tick.finished, tick.chains, note)
         self.count("evaluation", tick.evaluated, tick.to_evaluate)
         running = {chain.digest for chain in tick.running}
         for digest in self._running.keys() - running:
@@ -72,11 +70,11 @@ class LiveView:
             self._chains.update(self._running[chain.digest], completed=chain.step, note=text)
         self.draw()
 
-    def count(self, what: str, done: int, total: int) -> None:
-        """Show how many of these are done; none of nothing."""
+    def count(self, what: str, done: int, total: int, note: str = "") -> None:
+        """Show how many of these are done, once there are any."""
         if what not in self._counts:
             self._counts[what] = self._whole.add_task(what, note="")
-        self._whole.update(self._counts[what], completed=done, total=total, visible=total > 0)
+        self._whole.update(self._counts[what], completed=done, total=total, note=note, visible=total > 0)
 
     def _drawn(self) -> Group:
         table = self._table()

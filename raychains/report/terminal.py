@@ -186,15 +186,14 @@ class Terminal:
         self._comparison = comparison
         self._results = _Results()  # a fit's run before had others
         self._arms = {arm.name: (f"{arm.label} ({arm.cost})", arm.repeats) for arm in comparison.arms}
+        starts: dict[str, str] = {}
         for arm in comparison.arms:
             for group, chains in enumerate(arm.chains):
                 for number, spec in enumerate(chains):
-                    self._names.setdefault(spec.digest, _chain_name(arm, group, number))
-        for arm in comparison.arms:
-            for group, chains in enumerate(arm.chains):
-                for number, spec in enumerate(chains):
+                    name = self._names.setdefault(spec.digest, _chain_name(arm, group, number))
                     if spec.start_chain is not None:
-                        self._names.setdefault(spec.start_chain, f"start of {_chain_name(arm, group, number)}")
+                        starts.setdefault(spec.start_chain, f"start of {name}")
+        self._names = {**starts, **self._names}
         metrics = tasks.build(comparison.task_spec).splits()[comparison.split].metrics
         self._metrics = tuple(m for m in metrics if not m.minor)
 

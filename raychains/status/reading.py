@@ -84,47 +84,32 @@ class _ChainFolder:
     """A chain's folder: one listing, and the records of its newest workers."""
 
     def __init__(self, root: Storage, digest: str) -> None:
-        self.files: Files = root.below(f"chains/{digest}")
-        self._root, self._digest, self._store = root, digest, ChainStore(root, digest)
+        self._root, self._place, self._store = root, f"chains/{digest}", ChainStore(root, digest)
+        self.files: Files = root.below(self._place)
         self.attempts = sorted(int(m[1]) for name in self.files if (m := _ATTEMPT.fullmatch(name)))
         self.records = {number: self._store.attempt_or_empty(number) for number in self.attempts[-RECORDS:]}
         self.newest: Mapping[str, Any] = self.records[self.attempts[-1]] if self.attempts else {}
         steps = {number: record.get("from_step") for number, record in self.records.items()}
         self._history = History({number: step for number, step in steps.items() if isinstance(step, int)})
-
-    @property
-    def begun(self) -> int:
+        hosts = [record.get("host") for record in self.records.values()]
+        self.hosts = tuple(dict.fromkeys(host for host in hosts if isinstance(host, str)))
+        self.begun = max((self.files[f"incarnations/{n}.json"][1] for n in self.attempts), default=0)
         """The time at which the last worker began, nanoseconds."""
-        return max((self.files[f"incarnations/{n}.json"][1] for n in self.attempts), default=0)
-
-    @property
-    def changed(self) -> int | None:
-        """The time of the last change, nanoseconds."""
-        return max((changed for _, changed in self.files.values()), default=None)
-
-    @property
-    def samples(self) -> int:
+        self.samples = len({(m[1], m[2]) for name in self.files if (m := _SAMPLE.fullmatch(name))})
         """Samples that are there; of one drawn twice, one. Files are not opened, so torn ones count."""
-        return len({(m[1], m[2]) for name in self.files if (m := _SAMPLE.fullmatch(name))})
-
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """Hosts of the workers, each once."""
-        return tuple(dict.fromkeys(h for record in self.records.values() if isinstance(h := record.get("host"), str)))
 
     def checkpoint(self) -> tuple[int | None, int | None]:
         """Return the step and the time (nanoseconds) of the newest valid checkpoint; None of none."""
         folder = "checkpoints/"
-        names = [name.removeprefix(folder) for name in self.files if name.startswith(folder)]
-        for newest in valid_checkpoints(names, self._history)[-1:]:
-            return newest.step, self.files[folder + newest.name][1]
-        return None, None
+        found = {n.removeprefix(folder): t for n, (_, t) in self.files.items() if n.startswith(folder)}
+        valid = valid_checkpoints(found, self._history)
+        return (valid[-1].step, found[valid[-1].name]) if valid else (None, None)
 
     def progress(self) -> dict[str, Any]:
         """Return fields of `ChainState` from the newest progress file that still counts, passing over superseded records."""
         found = sorted((int(m[2]), int(m[1]), name) for name in self.files if (m := _PROGRESS.fullmatch(name)))
         for attempt, _, name in reversed(found):
-            path = f"chains/{self._digest}/{name}"
+            path = f"{self._place}/{name}"
             start = max(0, self.files[name][0] - TAIL)
             try:
                 text = self._root.read_range(path, start, TAIL)
@@ -149,7 +134,8 @@ class _ChainFolder:
 
 def _chain_state(root: Storage, spec: ChainSpec, run: _RunContext) -> ChainState:
     digest, folder = spec.digest, _ChainFolder(root, spec.digest)
-    progress, (checkpoint, saved), changed = folder.progress(), folder.checkpoint(), folder.changed
+    progress, (checkpoint, saved) = folder.progress(), folder.checkpoint()
+    changed = max((changed for _, changed in folder.files.values()), default=None)
     samples, expected, cost = folder.samples, expected_samples(spec), gradient_evaluations(spec)
     state, reason = _state(digest, run, folder, samples >= expected)
     if state == "failed" and reason is None:
