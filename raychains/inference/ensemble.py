@@ -273,7 +273,7 @@ class PosteriorPredictive(nn.Module):
         noise = noise_of(noise)
         ok = (isinstance(chunk, str) and chunk == "auto") or (is_int(chunk) and chunk >= 1)
         require(ok, "chunk", chunk, "be 'auto' or an integer of at least 1: how many samples run at a time")
-        ok = output is None or isinstance(output, str) or is_int(output)
+        ok = isinstance(output, str | None) or is_int(output)
         require(ok, "output", output, "be a name or a position in what the network returns")
         self.kind, self.prepare, self.chunk, self.output = kind, check_preparation(prepare), chunk, output
         learned = [LOG_NOISE] if kind == "regression" and noise is None else []

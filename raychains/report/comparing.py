@@ -216,15 +216,9 @@ def _settings(run: RunData) -> dict[str, tuple[str, ...]]:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        text = json.dumps(value)
-    elif isinstance(value, int):
-        text = f"{value:,}"
-    elif isinstance(value, float):
-        text = repr(value)
-    else:
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text
+    if type(value) is int:
+        return f"{value:,}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _shortened(text: str) -> str:
