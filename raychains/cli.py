@@ -57,8 +57,6 @@ LONG = 140
 """Characters of a sentence of the short help from which on it ends at its colon."""
 TAKE_FILES = ("run", "compare", "plan")
 """Commands with --options FILE."""
-FILE = "options"
-"""The name of that option among the others."""
 
 HELP = f"""raychains {__version__}: Bayesian deep learning by stochastic-gradient MCMC on Ray
 
@@ -140,7 +138,7 @@ def _ended_by_signals() -> Iterator[None]:
     exception in Python code that C++ calls, as torch's does there, aborts the process. Further ones do not disturb the
     cleanup: Ctrl-C for `CLEANUP_WITHIN`, SIGTERM ever.
     """
-    held, held_until, ended = threading.Timer(0, os.kill), math.inf, -math.inf
+    held, held_until, ended = threading.Timer(0, os.kill), math.inf, -math.inf  # a timer that is never started
 
     def end(number: int, frame: FrameType | None) -> None:
         nonlocal held, held_until, ended
@@ -238,12 +236,12 @@ def parse(command: str, arguments: Sequence[str]) -> Any:
         return None
     options = options_of(kind)
     values = _values(command, options, arguments)
-    file = values.pop(FILE, None)
+    file = values.pop("options", None)
     return make(kind, values if file is None else {**_values_of_file(options, file), **values})
 
 
 def _values(command: str, options: Mapping[str, Option], words: Sequence[str]) -> dict[str, Any]:
-    """Return the values that the words give, by the names of options and `FILE`; of one given twice, the last."""
+    """Return the values that the words give, by the names of options, --options FILE included; of one given twice, the last."""
     found, rest = _Parser(command, options).read(words)
     if rest:
         raise _unknown(command, rest, options)
@@ -281,7 +279,7 @@ class _Parser(argparse.ArgumentParser):
         self._single: set[str] = set()
         """Options with one value, as they are written."""
         if command in TAKE_FILES:
-            self.add_argument("--options", dest=FILE, nargs="?", const="")
+            self.add_argument("--options", nargs="?", const="")
         for option in options.values():
             if option.form.positional:
                 self.add_argument(option.name, nargs="*")
