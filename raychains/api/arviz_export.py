@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from xarray import DataTree
 
 Groups = dict[str, dict[str, Any]]
-Sample = TypeVar("Sample")
+Item = TypeVar("Item")
 Key = TypeVar("Key")
 
 MOST = 100_000_000
@@ -311,7 +311,7 @@ def _parameters(
 
 
 def _side_by_side(
-    order: Sequence[Sequence[int]], samples: Iterable[Sample], read: Callable[[int, Sample], Mapping[Key, Array]]
+    order: Sequence[Sequence[int]], samples: Iterable[Item], read: Callable[[int, Item], Mapping[Key, Array]]
 ) -> dict[Key, Array]:
     """Return what is read of each sample, given its index in the ``order`` [chains, draws], as arrays [chains, draws, …]."""
     place = {i: (c, d) for c, row in enumerate(order) for d, i in enumerate(row)}
