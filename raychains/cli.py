@@ -19,7 +19,8 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TextIO
@@ -51,6 +52,7 @@ IMPORT_WITHIN = 10.0
 """Seconds for which an import is not interrupted."""
 CLEANUP_WITHIN = 10.0
 """Seconds after Ctrl-C in which another one is ignored: leases are withdrawn and Ray is ended."""
+OWN = "Options of this command"
 LONG = 140
 """Characters of a sentence of the short help from which on it ends at its colon."""
 TAKE_FILES = ("run", "compare", "plan")
@@ -136,17 +138,14 @@ def _ended_by_signals() -> Iterator[None]:
     exception in Python code that C++ calls, as torch's does there, aborts the process. Further ones do not disturb the
     cleanup: Ctrl-C for `CLEANUP_WITHIN`, SIGTERM ever.
     """
-    held: threading.Timer | None = None
-    held_until, ended = 0.0, -math.inf
+    held, held_until, ended = threading.Timer(0, os.kill), math.inf, -math.inf  # a timer that is never started
 
     def end(number: int, frame: FrameType | None) -> None:
         nonlocal held, held_until, ended
         if time.monotonic() < ended + CLEANUP_WITHIN or (number == signal.SIGTERM and ended > 0):
             return
-        if held is None:
-            held_until = time.monotonic() + IMPORT_WITHIN
-        else:
-            held.cancel()
+        held.cancel()
+        held_until = min(held_until, time.monotonic() + IMPORT_WITHIN)
         if _imports(frame) and time.monotonic() < held_until:
             held = threading.Timer(0.05, os.kill, (os.getpid(), number))
             held.daemon = True
@@ -174,8 +173,7 @@ def _ended_by_signals() -> Iterator[None]:
     try:
         yield
     finally:
-        if held is not None:
-            held.cancel()
+        held.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -236,51 +234,74 @@ def parse(command: str, arguments: Sequence[str]) -> Any:
     if asked := {"-h", "--help", "--help-all"} & {*arguments}:
         print(_help(command, kind, "--help-all" in asked))
         return None
-    words = _with_options_file(kind, arguments) if command in TAKE_FILES else arguments
-    return make(kind, _values(command, options_of(kind), words))
+    options = options_of(kind)
+    values = _values(command, options, arguments)
+    file = values.pop("options", None)
+    return make(kind, values if file is None else {**_values_of_file(options, file), **values})
 
 
 def _values(command: str, options: Mapping[str, Option], words: Sequence[str]) -> dict[str, Any]:
-    """Return the values that the words give, by the names of options; of one given twice, the last."""
-    parser = _Parser(prog=f"raychains {command}", add_help=False, allow_abbrev=False)
-    single = set()
-    for option in options.values():
-        if option.form.positional:
-            parser.add_argument(option.name, nargs="*")
-            continue
-        flags = dict.fromkeys([option.flag, option.flag.replace("-", "_").replace("__", "--", 1), *option.form.aliases])
-        if option.types == (bool,):
-            parser.add_argument(*flags, dest=option.name, action=argparse.BooleanOptionalAction)
-        else:
-            parser.add_argument(*flags, dest=option.name, nargs="+" if option.several else None)
-            single |= set() if option.several else {*flags}
-    found, rest = parser.parse_known_intermixed_args(_negative_numbers_joined(words, single))
-    for word in rest:
-        errors.check_gone(command, word.partition("=")[0])
+    """Return the values that the words give, by the names of options, --options FILE included; of one given twice, the last."""
+    found, rest = _Parser(command, options).read(words)
     if rest:
-        name = rest[0].partition("=")[0]
-        if name.startswith("-"):
-            close = near_miss(name.lstrip("-").replace("-", "_"), options).replace("_", "-").replace("'", "")
-            hint = close.replace("mean ", "mean --") or ";"
-            raise UserError(f"unknown option {name}{hint} see raychains {command} --help-all")
-        raise UserError(f"{command} takes no argument {rest[0]!r}; see raychains {command} --help")
-    values = {}
-    for name, value in vars(found).items():
-        option = options[name]
-        if value is None or (option.form.positional and not value):
+        raise _unknown(command, rest, options)
+    values = {name: value for name, value in vars(found).items() if value not in (None, [])}
+    for name, option in options.items():
+        value = values.get(name)
+        if value is None:
+            if option.form.positional and option.default is dataclasses.MISSING:
+                raise UserError(f"{command} needs its argument {option.flag}; see raychains {command} --help")
             continue
         if option.form.positional and not option.several and len(value) > 1:
             raise UserError(f"{command} takes no argument {value[1]!r}; see raychains {command} --help")
-        several = value if isinstance(value, list) else [value]
-        values[name] = value if option.types == (bool,) else option.parsed(several)
-    for option in options.values():
-        if option.form.positional and option.default is dataclasses.MISSING and option.name not in values:
-            raise UserError(f"{command} needs its argument {option.flag}; see raychains {command} --help")
+        if option.types != (bool,):
+            values[name] = option.parsed(value if isinstance(value, list) else [value])
     return values
 
 
+def _unknown(command: str, rest: Sequence[str], options: Mapping[str, Option]) -> UserError:
+    """Return the error of words that are neither options nor arguments."""
+    for word in rest:
+        errors.check_gone(command, word.partition("=")[0])
+    name = rest[0].partition("=")[0]
+    if not name.startswith("-"):
+        return UserError(f"{command} takes no argument {rest[0]!r}; see raychains {command} --help")
+    close = near_miss(name.lstrip("-").replace("-", "_"), options).replace("_", "-").replace("'", "")
+    hint = close.replace("mean ", "mean --") or ";"
+    return UserError(f"unknown option {name}{hint} see raychains {command} --help-all")
+
+
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are a `UserError`."""
+    """A parser of a command's options and arguments, whose errors are a `UserError`."""
+
+    def __init__(self, command: str, options: Mapping[str, Option]) -> None:
+        super().__init__(prog=f"raychains {command}", add_help=False, allow_abbrev=False)
+        self._single: set[str] = set()
+        """Options with one value, as they are written."""
+        if command in TAKE_FILES:
+            self.add_argument("--options", nargs="?", const="")
+        for option in options.values():
+            if option.form.positional:
+                self.add_argument(option.name, nargs="*")
+                continue
+            underscored = option.flag.replace("-", "_").replace("__", "--", 1)
+            flags = dict.fromkeys([option.flag, underscored, *option.form.aliases])
+            if option.types == (bool,):
+                self.add_argument(*flags, dest=option.name, action=argparse.BooleanOptionalAction)
+            else:
+                self.add_argument(*flags, dest=option.name, nargs="+" if option.several else None)
+                self._single |= set() if option.several else {*flags}
+
+    def read(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+        """Return what the words give, and those that are unknown."""
+        joined: list[str] = []
+        for word in words:
+            # argparse takes the number of --lr -1e-3 for an option, but not that of --lr=-1e-3.
+            if word.startswith("-") and joined and joined[-1] in self._single and _is_number(word):
+                joined[-1] = f"{joined[-1]}={word}"
+            else:
+                joined.append(word)
+        return self.parse_known_intermixed_args(joined)
 
     def error(self, message: str) -> NoReturn:
         flag, _, what = message.removeprefix("argument ").partition(": ")
@@ -288,17 +309,6 @@ class _Parser(argparse.ArgumentParser):
         if "ignored explicit" in what:
             raise UserError(f"{flag} takes no value; see {self.prog} --help-all")
         raise UserError(f"{flag} needs a value; see {self.prog} --help-all")
-
-
-def _negative_numbers_joined(words: Sequence[str], single: Collection[str]) -> list[str]:
-    """Return the words with ``--lr -1e-3`` as ``--lr=-1e-3``: argparse takes such numbers for options."""
-    joined: list[str] = []
-    for word in words:
-        if word.startswith("-") and joined and joined[-1] in single and _is_number(word):
-            joined[-1] = f"{joined[-1]}={word}"
-        else:
-            joined.append(word)
-    return joined
 
 
 def _is_number(word: str) -> bool:
@@ -310,31 +320,32 @@ def _is_number(word: str) -> bool:
 
 def _help(command: str, kind: Any, everything: bool) -> str:
     """Return a command's help: its usual options, each with the first sentence of its text; or everything."""
-    from raychains.core.config import GROUPS, USUAL
+    from raychains.core.config import USUAL
 
     width = min(100, shutil.get_terminal_size().columns)
-    refused = getattr(kind, "refused", ())
-    options = {name: option for name, option in options_of(kind).items() if name not in refused}
-    usual = {*USUAL, *getattr(kind, "usual", ())}
-    grouped = [name for names in GROUPS.values() for name in names.split()]
-    short = not everything and any(name in grouped and name not in usual for name in options)
-    own = [option for name, option in options.items() if name not in grouped]
-    about, *more = [" ".join(part.split()) for part in (inspect.getdoc(kind) or "").split("\n\n")]
+    sections = _sections(kind)
+    own = sections[OWN]
+    usual = {*USUAL, *getattr(kind, "usual", ()), *(option.name for option in own)}
+    left_out = 0 if everything else sum(option.name not in usual for option in chain(*sections.values()))
     arguments = [option.flag for option in own if option.form.positional]
-    lines = [f"usage: raychains {' '.join([command, *arguments])} [OPTIONS]", "", *textwrap.wrap(about, width), ""]
-    for paragraph in more:
-        lines += [*textwrap.wrap(paragraph, width), ""]
-    sections = {"Options of this command": own}
-    sections |= {title: [options[n] for n in names.split() if n in options] for title, names in GROUPS.items()}
-    left_out = 0
+    lines = [f"usage: raychains {' '.join([command, *arguments])} [OPTIONS]", ""]
+    for paragraph in (inspect.getdoc(kind) or "").split("\n\n"):
+        lines += [*textwrap.wrap(" ".join(paragraph.split()), width), ""]
     for title, members in sections.items():
-        shown = [option for option in members if not short or option in own or option.name in usual]
-        left_out += len(members) - len(shown)
-        if shown:
-            lines += [title, *(line for option in shown for line in _help_of(option, short, width)), ""]
+        if shown := [option for option in members if everything or option.name in usual]:
+            lines += [title, *chain(*(_help_of(option, left_out > 0, width) for option in shown)), ""]
     if left_out:
         lines.append(f"{left_out} more options and the whole texts: raychains {command} --help-all")
     return "\n".join(lines).rstrip()
+
+
+def _sections(kind: Any) -> dict[str, list[Option]]:
+    """Return a command's options by the headings of its help: first its own, then those that commands share."""
+    from raychains.core.config import GROUPS
+
+    options = {name: option for name, option in options_of(kind).items() if name not in getattr(kind, "refused", ())}
+    shared = {title: [options.pop(n) for n in names.split() if n in options] for title, names in GROUPS.items()}
+    return {OWN: [*options.values()], **shared}
 
 
 def _help_of(option: Option, short: bool, width: int) -> list[str]:
@@ -351,25 +362,14 @@ def _help_of(option: Option, short: bool, width: int) -> list[str]:
     return [f"  {head:<28}{body[0].lstrip()}", *body[1:]]
 
 
-def _with_options_file(kind: Any, arguments: Sequence[str]) -> list[str]:
-    """``arguments`` without ``--options FILE``, after those that the file names: of one option, the last value counts.
-
-    Args:
-        kind: the command's dataclass.
-        arguments: the user's.
+def _values_of_file(known: Mapping[str, Option], file: str) -> dict[str, Any]:
+    """Return the values in the JSON file of ``--options``, as the command line would give them.
 
     Raises:
         UserError: no such file, or one that names an option that the command lacks.
     """
-    own = list(arguments)
-    at = next((i for i, word in enumerate(own) if word.partition("=")[0] == "--options"), None)
-    if at is None:
-        return own
-    _, equals, file = own.pop(at).partition("=")
-    if not equals:
-        if at == len(own):
-            raise UserError("--options must be given a JSON file, as in --options best.json, got nothing")
-        file = own.pop(at)
+    if not file:
+        raise UserError("--options must be given a JSON file, as in --options best.json, got nothing")
     try:
         found = json.loads(_read(file))
     except (OSError, ValueError, RuntimeError) as error:
@@ -379,22 +379,15 @@ def _with_options_file(kind: Any, arguments: Sequence[str]) -> list[str]:
     found, whole = checksum.unsealed(found)
     if not whole:
         print(f"raychains: {file} was changed since a sweep wrote it; it is used as it is now", file=sys.stderr)
-    known = options_of(kind)
-    words: list[str] = []
+    values = {}
     for name, given in found.items():
         if name not in known:
             raise unknown_name(f"name in {file}", name, known)
-        if given is None:
-            continue
-        option = known[name]
-        value = option.checked(given)
-        if isinstance(value, bool):
-            words.append(option.flag if value else f"--no-{option.flag[2:]}")
-        elif isinstance(value, dict):
-            words += [option.flag, ",".join(f"{sampler}={one}" for sampler, one in value.items())]
-        elif value != ():
-            words += [option.flag, *(value if option.several else [str(value)])]
-    return [*words, *own]
+        if given is not None:
+            value = known[name].checked(given)
+            by_sampler = isinstance(value, dict)
+            values[name] = ",".join(f"{sampler}={one}" for sampler, one in value.items()) if by_sampler else value
+    return values
 
 
 def _read(file: str) -> bytes:

@@ -252,11 +252,17 @@ def from_json(data: Mapping[str, Any]) -> Prior:
 
 # As options
 
-FORMS = ", ".join(
-    f"{c.kind.replace('_', '-')}{':' if numbers else ''}{','.join(numbers)}"
-    for c in FACTORS
-    for numbers in [[f.name.upper() for f in dataclasses.fields(c) if f.name != "match"]]
-)
+
+def _numbers(kind: type[Factor]) -> list[dataclasses.Field[Any]]:
+    return [f for f in dataclasses.fields(kind) if f.name != "match"]
+
+
+def _form(kind: type[Factor]) -> str:
+    """Return ``student-t:DF,SCALE``."""
+    return ":".join(filter(None, [kind.kind.replace("_", "-"), ",".join(f.name.upper() for f in _numbers(kind))]))
+
+
+FORMS = ", ".join(_form(kind) for kind in FACTORS)
 """The texts of all factors: ``gaussian:STD, fan-in:GAIN, …``."""
 
 
@@ -276,10 +282,10 @@ def read(texts: Sequence[str]) -> Prior:
 def _factor(text: str) -> Factor:
     match, _, rest = text.rpartition("=")
     name, _, numbers = rest.partition(":")
-    kind = next((c for c in FACTORS if c.kind == name.strip().replace("-", "_")), None)
-    if kind is None:
+    kind = KINDS.get(name.strip().replace("-", "_"))
+    if kind not in FACTORS:
         raise UserError(f"prior must be one of {FORMS}, of some parameters as in '*.weight=fan-in', got {text!r}")
-    fields = [f for f in dataclasses.fields(kind) if f.name != "match"]
+    fields = _numbers(kind)
     given = numbers.split(",") if numbers else []
     least = sum(f.default is dataclasses.MISSING for f in fields)
     values: dict[str, Any] = {}
@@ -288,10 +294,16 @@ def _factor(text: str) -> Factor:
     except ValueError:
         given = []
     if not least <= len(given) <= len(fields) or (numbers and not given):
-        form = next(f for f in FORMS.split(", ") if f.partition(":")[0] == kind.kind.replace("_", "-"))
+        form = _form(kind)
         raise UserError(f"prior must be written {form} with numbers, got {text!r}")
     with renamed({name: f"{name} of prior {text!r}" for name in values}):
         return kind(match=match or "*", **values)
+
+
+def _text(factor: Factor) -> str:
+    numbers = ",".join(repr(getattr(factor, f.name)) for f in _numbers(type(factor)))
+    text = ":".join(filter(None, [factor.kind.replace("_", "-"), numbers]))
+    return text if factor.match == "*" else f"{factor.match}={text}"
 
 
 def as_texts(prior: Any) -> tuple[str, ...]:
@@ -305,11 +317,9 @@ def as_texts(prior: Any) -> tuple[str, ...]:
         if len(one) == len(prior) and all(len(texts) == 1 for texts in one.values()):
             return tuple(f"{name}={text.rpartition('=')[2]}" for name, (text,) in one.items())
     if isinstance(prior, Product):
-        return tuple(text for factor in prior.factors for text in as_texts(factor))
+        prior = prior.factors
     if isinstance(prior, FACTORS):
-        numbers = [f"{getattr(prior, f.name)!r}" for f in dataclasses.fields(prior) if f.name != "match"]
-        text = ":".join([prior.kind.replace("_", "-"), *([",".join(numbers)] if numbers else [])])
-        return (text if prior.match == "*" else f"{prior.match}={text}",)
+        return (_text(prior),)
     if isinstance(prior, str):
         _factor(prior)
         return (prior,)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from torch import Tensor
 
 import raychains
 from raychains import schedules
@@ -19,7 +21,7 @@ from raychains.core.sample import THETA, SampleMeta
 from raychains.core.spec import ChainSpec, digest_of
 from raychains.evaluation.base import Array, Evaluation, gather
 from raychains.inference.families import Family, family_of
-from raychains.inference.predictive import Selection, select
+from raychains.inference.predictive import Selection, chains_of, select
 from raychains.measures.draws import finished, labels_of, of_network, read, target_of, variables_of
 from raychains.planning import Comparison
 from raychains.store import Storage
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from xarray import DataTree
 
 Groups = dict[str, dict[str, Any]]
+Item = TypeVar("Item")
+Key = TypeVar("Key")
 
 MOST = 100_000_000
 """Numbers of all draws of the chosen parameters that are held at most."""
@@ -81,13 +85,7 @@ def to_arviz(
             or the extra is not installed.
     """
     from_dict = _from_dict()
-    arms = {a.name: a for a in comparison.arms}
-    name = arm if arm is not None else comparison.arms[0].name
-    if name not in arms:
-        raise unknown_name("arm", name, arms)
-    groups = arms[name].chains
-    require(isinstance(group, int) and 0 <= group < len(groups), "group", group, f"lie in [0, {len(groups) - 1}]")
-    chains = groups[group]
+    of_arm, chains = chains_of(comparison, arm, group)
     dims: dict[str, list[str]] = {"projection": ["direction"], "log_p_label": ["example"], "label": ["example"]}
     dims |= {"log_p": ["example"], "target": ["example"]}
     if task.low_dimensional:
@@ -112,7 +110,7 @@ def to_arviz(
         "task": comparison.task,
         "task_digest": digest_of(comparison.task_spec.to_json()),
         "split": comparison.split,
-        "arm": name,
+        "arm": of_arm.name,
         "group": group,
         "variable": variable,
         "chains": " ".join(spec.digest for spec in used),
@@ -290,33 +288,40 @@ def _parameters(
     seed: int,
 ) -> tuple[Groups, list[ChainSpec]]:
     """The draws of the parameters that patterns name, and what their samples predict."""
-    counts: dict[str, int] = {}
-    known = {record.meta.variable for _, record in selection.records}
-    if variable not in known:
+    counts = Counter(spec.digest for spec, record in selection.records if record.meta.variable == variable)
+    if not counts:
+        known = {record.meta.variable for _, record in selection.records}
         raise unknown_name("variable", variable, known)
-    for spec, record in selection.records:
-        if record.meta.variable == variable:
-            counts[spec.digest] = counts.get(spec.digest, 0) + 1
     used = [spec for spec in chains if spec.digest in counts]
     order = _order(selection, used, variable, min(counts.values()))
-    place = {i: (c, d) for c, row in enumerate(order) for d, i in enumerate(row)}
+    chosen: list[str] = []
 
-    posterior: dict[str, Array] = {}
-    for i, tensors in enumerate(selection.stored()):
-        if i not in place:
-            continue
-        if not posterior:
+    def parameters(_: int, tensors: Mapping[str, Tensor]) -> dict[str, Array]:
+        if not chosen:
             shapes = {name: (len(used), len(order[0]), *t.shape) for name, t in tensors.items()}
-            chosen = _matching(patterns, shapes)
-            posterior = {name: np.empty(shapes[name], tensors[name].numpy().dtype) for name in chosen}
-        for name, values in posterior.items():
-            values[place[i]] = tensors[name].numpy()
+            chosen.extend(_matching(patterns, shapes))
+        return {name: tensors[name].numpy() for name in chosen}
 
+    posterior = _side_by_side(order, selection.stored(), parameters)
     stats = _stats([[selection.records[i][1].meta for i in row] for row in order])
     groups: Groups = {"posterior": {**posterior}, "sample_stats": stats}
     if predictions is not None and evaluation is not None:
         groups |= _predictive(predictions, evaluation, order, family_of(selection.task), seed)
     return groups, used
+
+
+def _side_by_side(
+    order: Sequence[Sequence[int]], samples: Iterable[Item], read: Callable[[int, Item], Mapping[Key, Array]]
+) -> dict[Key, Array]:
+    """Return what is read of each sample, given its index in the ``order`` [chains, draws], as arrays [chains, draws, …]."""
+    place = {i: (c, d) for c, row in enumerate(order) for d, i in enumerate(row)}
+    found: dict[Key, Array] = {}
+    for i, sample in enumerate(samples):
+        for key, values in read(i, sample).items() if i in place else ():
+            if key not in found:
+                found[key] = np.empty((len(order), len(order[0]), *values.shape), values.dtype)
+            found[key][place[i]] = values
+    return found
 
 
 def _matching(patterns: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
@@ -343,29 +348,20 @@ def _predictive(
     predictions: Iterable[Array], evaluation: Evaluation, order: Sequence[Sequence[int]], family: Family, seed: int
 ) -> Groups:
     """log p(target) of every example under each sample, a target drawn under each, and the targets themselves."""
-    place = {i: (c, d) for c, row in enumerate(order) for d, i in enumerate(row)}
-    shape = len(order), len(order[0])
-    found: dict[tuple[str, str], Array] = {}
-
-    def put(group: str, name: str, i: int, values: Array) -> None:
-        if (group, name) not in found:
-            found[group, name] = np.empty((*shape, *values.shape), values.dtype)
-        found[group, name][place[i]] = values
-
     observed: dict[str, Any] = {}
-    for i, block in enumerate(predictions):
-        if i not in place:
-            continue
+
+    def predicted(i: int, block: Array) -> dict[tuple[str, str], Array]:
         parts = [block[evaluation.range_of(shard)] for shard in range(evaluation.shards)]
         rows = gather([evaluation.reduce([part], shard) for shard, part in enumerate(parts)])
-        target = next((name for name in ("label", "target") if name in rows), None)
-        for name in ("log_p_label", "log_p"):
-            if name in rows:
-                put("log_likelihood", name, i, rows[name])
-        if target is not None:
-            observed = {target: rows[target]}
-        if target is not None and (drawn := family.drawn(block, np.random.default_rng([seed, i]))) is not None:
-            put("posterior_predictive", target, i, drawn.reshape(rows[target].shape))
+        found: dict[tuple[str, str], Array] = {}
+        found |= {("log_likelihood", name): rows[name] for name in ("log_p_label", "log_p") if name in rows}
+        for target in [name for name in ("label", "target") if name in rows][:1]:
+            observed[target] = rows[target]
+            if (drawn := family.drawn(block, np.random.default_rng([seed, i]))) is not None:
+                found["posterior_predictive", target] = drawn.reshape(rows[target].shape)
+        return found
+
+    found = _side_by_side(order, predictions, predicted)
     groups: Groups = {"observed_data": observed}
     for (group, name), values in found.items():
         groups.setdefault(group, {})[name] = values

@@ -82,7 +82,6 @@ def evaluate(
         UserError: no such run, split, view, weighting or measure; no arm whose chains are all finished; or a weighting
             or measure that says nothing about this run, raised when everything else is stored.
     """
-    from raychains.measures import named
     from raychains.measures.weights import check as check_weights
 
     ok = options is None or isinstance(options, Common)
@@ -100,16 +99,9 @@ def evaluate(
         known[name].checked(value) for name, value in (("split", split), ("views", views), ("weights", weights))
     )
     true_or_false("page", page)
-    require(
-        isinstance(measures, list | tuple | str), "measures", measures, "be names of measures or measures themselves"
-    )
-    measures = (measures,) if isinstance(measures, str) else measures
+    chosen = _measures(measures, reference, against)
     check_views(views)
     check_weights(weights)
-    measures = measures if against is None else (*measures, "against")
-    chosen = list({measure.name: measure for measure in map(named, measures)}.values())
-    used = reference is None or any(measure.takes_reference for measure in chosen)
-    require(used, "reference", reference, "be left out without the measure fidelity, which compares with it")
     with ALONE, rooted(options.data_root), callbacks.called(own, progress=progress) as called:
         loaded = load(path, task, trust=True)
         if isinstance(options, Evaluate):
@@ -117,6 +109,20 @@ def evaluate(
         return _Evaluating(loaded, split, options, called, worker_pool, page, reference, against).all(
             views, weights, chosen
         )
+
+
+def _measures(measures: Sequence[str | Measure], reference: Any, against: Any) -> list[Measure]:
+    """Return the measures, each once."""
+    from raychains.measures import named
+
+    require(
+        isinstance(measures, list | tuple | str), "measures", measures, "be names of measures or measures themselves"
+    )
+    names = [measures] if isinstance(measures, str) else [*measures]
+    chosen = {m.name: m for m in map(named, [*names, *(["against"] if against is not None else [])])}
+    used = reference is None or any(measure.takes_reference for measure in chosen.values())
+    require(used, "reference", reference, "be left out without the measure fidelity, which compares with it")
+    return list(chosen.values())
 
 
 def _check_place(options: Evaluate, loaded: Result) -> None:

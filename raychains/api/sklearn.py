@@ -90,7 +90,8 @@ class _PosteriorEstimator(BaseEstimator):
     def _fit(self, X: Array, targets: torch.Tensor, outputs: int) -> None:
         """Sample the posterior given standardised inputs and targets [n]."""
         require(self.options is None or isinstance(self.options, Mapping), "options", self.options, "be a dict")
-        for name in sorted(OWN & (self.options or {}).keys()):
+        given = self.options or {}
+        for name in sorted(OWN & given.keys()):
             raise UserError(f"options must not name {name}, got {shown(self.options)}: the estimator sets it")
         self._mean, sd = X.mean(0), X.std(0)
         self._sd = np.where(sd > 0, sd, 1.0)
@@ -107,7 +108,7 @@ class _PosteriorEstimator(BaseEstimator):
         chosen = self.method == AUTO and n >= FEW
         settings = common | (self._of_fit() if chosen else self._of_run(n))
         sampled: Callable[..., Result] = fit.sample if chosen else sampling.sample
-        own = {option: name for option, name in NAMED.items() if option not in (self.options or {})}
+        own = {option: name for option, name in NAMED.items() if option not in given}
         with self._stored() as store, ALONE:  # a fit's task replaces that of the fit before
             try:
                 with renamed(own):
@@ -133,6 +134,7 @@ class _PosteriorEstimator(BaseEstimator):
 
     def _of_run(self, n: int) -> dict[str, Any]:
         """Return the options of a run of the method on n examples."""
+        given = self.options or {}
         method = "cpsgld" if self.method == AUTO else self.method
         preset = samplers.METHODS.get(method) if isinstance(method, str) else None
         whole = preset is not None and preset.full_batch
@@ -142,9 +144,9 @@ class _PosteriorEstimator(BaseEstimator):
             "epochs": epochs if self.epochs is None else self.epochs,
             "lr": LR if self.lr is None else self.lr,
             **({} if whole else {"batch_size": min(BATCH, n)}),
-            **({} if "prior" in (self.options or {}) else {"weight_decay": 1 / n}),
+            **({} if "prior" in given else {"weight_decay": 1 / n}),
             **({"sampler_settings": OF_METHOD[method]} if method in OF_METHOD else {}),
-            **(self.options or {}),
+            **given,
         }
         if preset is not None and "init_from" in preset.settings and settings.get("init_from") is None:
             settings["init_from"] = MEMBERS

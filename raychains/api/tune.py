@@ -159,24 +159,14 @@ def report(
     settings = getattr(trainable, "settings", None)
     if settings is None:
         raise UserError(f"trainable must be a class that rc.tune.trainable returned, got {shown(trainable)}")
-    # Of a trial that reported nothing Tune does not even keep the config.
-    reported = [(r, r.metrics_dataframe) for r in results if "digest" in (r.metrics or {})]
-    if not reported or any(frame is None for _, frame in reported):
-        raise UserError("results must hold trials that reported: none did, or Tune's CSV and JSON loggers are off")
+    reported, missing = _reported(results)
     given = settings.parts.task.get() if settings.parts.task is not None else None
     with rooted(settings.options.data_root):
         trials = [values_and_repeat(result.config) for result, _ in reported]
         start = initial_states.as_file(Storage(settings.options.store), settings.options.init_from)
         options = dataclasses.replace(settings.options, init_from=start)
         planned, points = sweep_points.of_trials(options, given, trials, metric, FIXED)
-    plan, notes = planned.plan, list(planned.plan.notes)
-    if len(reported) < len(results):
-        errors = [
-            trial_error(e) for e in (r.error for r in results if "digest" not in (r.metrics or {})) if e is not None
-        ]
-        missing = f"{len(results) - len(reported)} of {len(results)} trials ended without a report and are left out"
-        notes.append("; the first: ".join([missing, *errors[:1]]))
-    plan = dataclasses.replace(plan, notes=notes)
+    plan = dataclasses.replace(planned.plan, notes=[*planned.plan.notes, *missing])
     folder = SweepStore(Storage(settings.options.store), name or os.path.basename(results.experiment_path))
     if folder.exists() and folder.plan().get("search") != plan.search:
         raise UserError(
@@ -195,3 +185,20 @@ def report(
             folder.publish_stop(digest, reports[-1])
     sweep_results.write(folder, plan, plan.points, failed=failed, best_options=planned.best_options)
     return publish(folder, failed)
+
+
+def _reported(results: Any) -> tuple[list[tuple[Any, Any]], list[str]]:
+    """Return the trials that reported, each with the data frame of its reports, and a note on the others, if any."""
+    # Of a trial that reported nothing Tune does not even keep the config.
+    reported = [(r, r.metrics_dataframe) for r in results if "digest" in (r.metrics or {})]
+    if not reported or any(frame is None for _, frame in reported):
+        raise UserError("results must hold trials that reported: none did, or Tune's CSV and JSON loggers are off")
+    missing = [result.error for result in results if "digest" not in (result.metrics or {})]
+    errors = [trial_error(error) for error in missing if error is not None]
+    if not missing:
+        return reported, []
+    return reported, [
+        "; the first: ".join(
+            [f"{len(missing)} of {len(results)} trials ended without a report and are left out", *errors[:1]]
+        )
+    ]

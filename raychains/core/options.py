@@ -122,22 +122,20 @@ class Option:
         if value is None and self.optional:
             return None
         if self.form.objects and not isinstance(value, str):
-            if not self.several:
-                return os.fspath(value) if isinstance(value, os.PathLike) else value
-            several = tuple(value) if isinstance(value, list | tuple) else (value,)
-            return tuple(os.fspath(one) if isinstance(one, os.PathLike) else one for one in several)
-        if self.form.per_sampler and (isinstance(value, Mapping) or (isinstance(value, str) and "=" in value)):
+            several = tuple(value) if self.several and isinstance(value, list | tuple) else (value,)
+            plain = tuple(map(_path_as_text, several))
+            return plain if self.several else plain[0]
+        if self.form.per_sampler and _by_sampler(value):
             return value
-        if tuple in self.types:
+        if self.several:
             return self._texts(value)
         value = as_number(value)
         try:
-            if isinstance(value, os.PathLike) and str in self.types:
-                value = os.fspath(value)
+            value = _path_as_text(value) if str in self.types else value
         except Exception:  # of a user's class
             raise self._refused(value) from None
         for kind in self._kinds:
-            if isinstance(value, bool) == (kind is bool) and isinstance(value, (kind, int) if kind is float else kind):
+            if _is(value, kind):
                 return value
         raise self._refused(value)
 
@@ -179,7 +177,7 @@ class Option:
         (word,) = words
         if self.optional and word == "None":
             return None
-        if self.form.per_sampler and "=" in word:
+        if self.form.per_sampler and _by_sampler(word):
             return word
         for kind in self._kinds:
             try:
@@ -191,6 +189,20 @@ class Option:
     def _refused(self, value: Any) -> UserError:
         allowed = " or ".join(KINDS[kind] for kind in self._kinds) + ", or SAMPLER=VALUE,…" * self.form.per_sampler
         return UserError(f"{self.name} must be {allowed}, got {shown(value)}")
+
+
+def _path_as_text(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _is(value: Any, kind: type) -> bool:
+    """Return whether a value is of a type of `KINDS`: an integer is a number as well, true and false are not."""
+    return isinstance(value, bool) == (kind is bool) and isinstance(value, (float, int) if kind is float else kind)
+
+
+def _by_sampler(value: Any) -> bool:
+    """Return whether a value is one for each sampler."""
+    return isinstance(value, Mapping) or (isinstance(value, str) and "=" in value)
 
 
 def options_of(kind: Any) -> Mapping[str, Option]:

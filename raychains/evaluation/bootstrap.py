@@ -63,28 +63,31 @@ def intervals(rows: Rows, names: Iterable[str], *, bins: int = BINS) -> dict[str
     """
     asked = list(names)
     points = {name: values for name in asked if (values := _points(name, rows)) is not None}
-    binned = [name for name in asked if name in BINNED and {"confidence", "prediction", "label"} <= set(rows)]
+    binned = sorted({*BINNED} & {*asked}) if {"confidence", "prediction", "label"} <= set(rows) else []
     n = len(next(iter(rows.values()), ()))
     columns = [*points.values(), *([np.asarray(rows["confidence"])] if binned else [])]
-    if n < 2 or not columns or not all(np.isfinite(values).all() for values in columns):
+    if n < 2 or not columns or not np.isfinite(np.stack(columns)).all():
         return {}
-    values = np.stack([*points.values(), np.zeros(n)], axis=1)  # never empty
-    errors = [_Binned(rows, bins, equal_mass=name == "ece_mass") for name in binned]
-
-    def statistic(counts: Array) -> Array:
-        return np.vstack([(counts @ values / n).T, *(error(counts) for error in errors)])
-
-    found = resampled(statistic, n)
-    replicates = dict(zip([*points, "", *binned], found, strict=True))
-    for name, transformed in metrics.OF_MEANS.items():
-        if name in points:
-            replicates[name] = transformed(replicates[name])
-    overstated = {name: float(error(np.ones((1, n)))[0]) for name, error in zip(binned, errors, strict=True)}
+    errors = {name: _Binned(rows, bins, equal_mass=name == "ece_mass") for name in binned}
+    replicates = _replicates(points, errors, n)
+    overstated = {name: float(error(np.ones((1, n)))[0]) for name, error in errors.items()}
     if "coverage_error" in points:
         overstated["coverage_error"] = metrics.of_points("coverage_error", rows)
     for name, value in overstated.items():
         replicates[name] = np.maximum(replicates[name] - (replicates[name].mean() - value), 0.0)
     return {name: _ends(replicates[name]) for name in asked if name in replicates}
+
+
+def _replicates(points: Mapping[str, Array], errors: Mapping[str, _Binned], n: int) -> dict[str, Array]:
+    """Return each metric of the resamples, [RESAMPLES]: means of points [n] or functions of them, and binned errors."""
+    values = np.stack([*points.values(), np.zeros(n)], axis=1)  # never empty
+
+    def statistic(counts: Array) -> Array:
+        return np.vstack([(counts @ values / n).T, *(error(counts) for error in errors.values())])
+
+    found = dict(zip([*points, "", *errors], resampled(statistic, n), strict=True))
+    of_means = {name: of_mean(found[name]) for name, of_mean in metrics.OF_MEANS.items() if name in points}
+    return {**found, **of_means}
 
 
 def with_intervals(rows: Rows, names: Iterable[str], *, bins: int) -> dict[str, float]:

@@ -273,22 +273,16 @@ class PosteriorPredictive(nn.Module):
         noise = noise_of(noise)
         ok = (isinstance(chunk, str) and chunk == "auto") or (is_int(chunk) and chunk >= 1)
         require(ok, "chunk", chunk, "be 'auto' or an integer of at least 1: how many samples run at a time")
-        ok = output is None or isinstance(output, str) or is_int(output)
+        ok = isinstance(output, str | None) or is_int(output)
         require(ok, "output", output, "be a name or a position in what the network returns")
         self.kind, self.prepare, self.chunk, self.output = kind, check_preparation(prepare), chunk, output
         learned = [LOG_NOISE] if kind == "regression" and noise is None else []
-        needed = [n for n in networks.names(model) if n not in learned]  # a network without it will do
-        common = {n: shared[n] for n in (*needed, *learned) if n in shared} if shared else {}
-        own = [n for n in needed if n not in common]
-        mine = [n for n in (*own, *learned) if n not in common]
-        stacked = dict(samples) if isinstance(samples, Mapping) else networks.stack(samples, mine)
-        sigmas = [t.pop(LOG_NOISE) for t in (common, stacked) if learned and LOG_NOISE in t]
-        size = networks.check(needed, model, stacked, common)
-        self.samples, self.shared = networks.held({n: stacked[n] for n in own}), networks.held(common)
+        own, common, size, log_noise = _tensors_of(model, samples, shared or {}, learned)
+        self.samples, self.shared = networks.held(own), networks.held(common)
         self._constants = networks.held(networks.constants(model), persistent=False)
         self.register_buffer("weights", _weights(weights, size))
         self.noise = noise
-        self.register_buffer("log_noise", _log_noise(sigmas, size) if learned else None)
+        self.register_buffer("log_noise", log_noise)
         self._network = (model.eval(),)  # not a submodule: its parameters would be part of this module's own
         self._vmaps = True
         self._bytes: dict[Any, float] = {}
@@ -550,6 +544,21 @@ class _Runner:
         if device.type == "cpu":
             return 0
         return sum(t[0].numel() * t.element_size() for t in self._samples.values())
+
+
+def _tensors_of(
+    model: nn.Module, samples: Any, shared: Mapping[str, Tensor], learned: Sequence[str]
+) -> tuple[dict[str, Tensor], dict[str, Tensor], int, Tensor | None]:
+    """Return the samples' own tensors [S, …], those that they share, their number, and log σ [S] where it is learned."""
+    needed = [n for n in networks.names(model) if n not in learned]  # a network without it will do
+    names = [*needed, *learned]
+    common = {n: shared[n] for n in names if n in shared}
+    mine = [n for n in names if n not in common]
+    stacked = dict(samples) if isinstance(samples, Mapping) else networks.stack(samples, mine)
+    sigmas = [t.pop(LOG_NOISE) for t in (common, stacked) if learned and LOG_NOISE in t]
+    size = networks.check(needed, model, stacked, common)
+    own = {n: stacked[n] for n in needed if n not in common}
+    return own, common, size, _log_noise(sigmas, size) if learned else None
 
 
 def _log_noise(found: Sequence[Tensor], size: int) -> Tensor:

@@ -110,9 +110,9 @@ def _fill(
         if s == 1:
             layout = _layout(rounded, size, shared)
             start = len(_header(layout, about, _NO_HASH))
-            places = {name: place["data_offsets"] for name, place in _places(layout).items()}
-            offsets = {name: start + begin for name, (begin, _) in places.items()}
-            f.truncate(start + max(end for _, end in places.values()))
+            places = _places(layout)
+            offsets = {name: start + place["data_offsets"][0] for name, place in places.items()}
+            f.truncate(start + max(place["data_offsets"][1] for place in places.values()))
             for name, t in shared.items():
                 f.seek(offsets[name])
                 f.write(_bytes(t))

@@ -105,12 +105,19 @@ def _records(
     return tuple((spec, record) for _, _, spec, record in found[:first])
 
 
-def _arm(comparison: Comparison, arm: str | None) -> Arm:
+def chains_of(comparison: Comparison, arm: str | None, group: int) -> tuple[Arm, Sequence[ChainSpec]]:
+    """Return an arm, by default the first, and the chains of one group of its repeats.
+
+    Raises:
+        UserError: an unknown arm or group.
+    """
     arms = {a.name: a for a in comparison.arms}
     name = arm if arm is not None else comparison.arms[0].name
     if not isinstance(name, str) or name not in arms:
         raise unknown_name("arm", name, arms)
-    return arms[name]
+    groups = arms[name].chains
+    require(is_int(group) and 0 <= group < len(groups), "group", group, f"lie in [0, {len(groups) - 1}]")
+    return arms[name], groups[group]
 
 
 def select(
@@ -138,17 +145,15 @@ def select(
         UserError: an unknown arm or group, an unfinished chain, or with ``unfinished`` no sample; a task that predicts
             nothing, or one that would have to be imported because the store names it.
     """
-    chosen = _arm(comparison, arm)
-    groups = chosen.chains
-    require(is_int(group) and 0 <= group < len(groups), "group", group, f"lie in [0, {len(groups) - 1}]")
-    spec = groups[group][0]
+    chosen, chains = chains_of(comparison, arm, group)
+    spec = chains[0]
     tasks.check_known(spec.task)
     task = tasks.build(spec.task)  # arms may have networks of their own on the same data
     if task.low_dimensional:
         raise UserError(
             f"task {comparison.task} is a density and predicts nothing: its draws are in {root.location('chains')}"
         )
-    records = _records(root, chosen, groups[group], first, dropped, unfinished)
+    records = _records(root, chosen, chains, first, dropped, unfinished)
     weights = chosen.weights([spec.digest for spec, _ in records])
     return Selection(root=root, task=task, arm=chosen.name, records=records, weights=weights)
 

@@ -62,14 +62,15 @@ class InputForm:
     @classmethod
     def of(cls, described: Any) -> Tree | None:
         """Return the form in an exported file's description, or a dict or a tuple of forms; None where it is none."""
-        if isinstance(described, list) or (isinstance(described, Mapping) and "dtype" not in described):
-            pairs = described.items() if isinstance(described, Mapping) else enumerate(described)
-            parts = {name: cls.of(part) for name, part in pairs}
-            if not parts or None in parts.values():
-                return None
-            return parts if isinstance(described, Mapping) else tuple(parts.values())
-        found = described if isinstance(described, Mapping) else {}
-        shape, dtype = found.get("shape"), found.get("dtype")
+        if isinstance(described, list):
+            parts = cls.of(dict(enumerate(described)))
+            return tuple(parts.values()) if isinstance(parts, dict) else None
+        if not isinstance(described, Mapping):
+            return None
+        if "dtype" not in described:
+            parts = {name: cls.of(part) for name, part in described.items()}
+            return parts if parts and None not in parts.values() else None
+        shape, dtype = described.get("shape"), described["dtype"]
         ok = isinstance(shape, list) and all(size is None or (type(size) is int and size > 0) for size in shape)
         return cls(shape=tuple(shape), dtype=dtype) if ok and isinstance(dtype, str) else None  # type: ignore[arg-type]
 
@@ -383,25 +384,26 @@ def _answered(posterior: PosteriorPredictive, questions: Sequence[Question]) -> 
         raise Refused(503, f"inputs need more memory than there is: send fewer than {n} at once") from None
     if len(found[0]) != n:
         raise Refused(400, f"inputs must be single examples along the first axis, got {tree.described(inputs)}")
-    answers: list[Answer | Refused] = []
-    start = 0
-    for question in questions:
-        part = slice(start, start := start + tree.size(question.inputs))
-        arrays = _averages(type(found)(*(t[part].cpu() for t in found)))
-        if samples is not None:
-            arrays |= _spread(posterior, question, samples, part)
-        if posterior.kind != "classification" and found[0].shape[1] == 1:
-            arrays = {name: array[:, 0] for name, array in arrays.items()}
-        numbers = sum(array.size for array in arrays.values())
-        if numbers > NUMBERS:
-            few = max(1, tree.size(question.inputs) * NUMBERS // numbers)
-            answers.append(
-                Refused(413, f"inputs give {numbers:,} numbers, at most {NUMBERS:,} in one answer: send {few} at once")
-            )
-            continue
-        finite = all(np.isfinite(array).all() for array in arrays.values())
-        answers.append(arrays if finite else Refused(422, "inputs give predictions that are not finite numbers"))
-    return answers
+    ends = np.cumsum([tree.size(question.inputs) for question in questions])
+    parts = map(slice, [0, *ends], ends)
+    return [_answer(posterior, *one, found, samples) for one in zip(questions, parts, strict=True)]
+
+
+def _answer(
+    posterior: PosteriorPredictive, question: Question, part: slice, found: Any, samples: Any
+) -> Answer | Refused:
+    """Return the answer to one question, whose inputs are a part of those that were predicted."""
+    arrays = _averages(type(found)(*(t[part].cpu() for t in found)))
+    if samples is not None:
+        arrays |= _spread(posterior, question, samples, part)
+    if posterior.kind != "classification" and found[0].shape[1] == 1:
+        arrays = {name: array[:, 0] for name, array in arrays.items()}
+    numbers = sum(array.size for array in arrays.values())
+    if numbers > NUMBERS:
+        few = max(1, tree.size(question.inputs) * NUMBERS // numbers)
+        return Refused(413, f"inputs give {numbers:,} numbers, at most {NUMBERS:,} in one answer: send {few} at once")
+    finite = all(np.isfinite(array).all() for array in arrays.values())
+    return arrays if finite else Refused(422, "inputs give predictions that are not finite numbers")
 
 
 def _predicted(

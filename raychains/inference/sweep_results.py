@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from raychains.inference.run_data import stored_metrics
@@ -66,20 +66,34 @@ def write(
             reported = folder.reports(spec.digest)
             about = {**_columns(point), "repeat": repeat, "digest": spec.digest}
             reports += [_row(about, report, cycles, metrics) for report in reported]
-            status, reason = "waiting", ""
             if spec.digest in failed:
                 status, reason = "failed", failed[spec.digest]
             elif plan.through(reported, point.length):
-                status = "finished"
+                status, reason = "finished", ""
             elif spec.digest in stops:
                 status, reason = "stopped", plan.stop_reason(point, stops[spec.digest])
+            else:
+                status, reason = "waiting", ""
             seconds = ChainStore(folder.root, spec.digest).seconds()
             row = _row(about, reported[-1] if reported else {}, cycles, metrics)
             results.append({**row, "status": status, "reason": reason, "seconds": seconds})
     missing = {name for name in metrics if all(row[name] is None for row in results)}
-    for name, rows in (("reports", reports), ("results", results)):
-        if rows:
-            folder.write_table(name, [{k: v for k, v in row.items() if k not in missing} for row in rows])
+    _write_table(folder, "reports", reports, missing)
+    _write_table(folder, "results", results, missing)
+    _write_best(folder, points, best_options)
+    return results
+
+
+def _write_table(folder: SweepStore, name: str, rows: Sequence[Mapping[str, Any]], missing: Collection[str]) -> None:
+    """Write a table, if it has rows, without the columns that are missing."""
+    if rows:
+        folder.write_table(name, [{k: v for k, v in row.items() if k not in missing} for row in rows])
+
+
+def _write_best(
+    folder: SweepStore, points: Sequence[Point], best_options: Callable[[Values], Mapping[str, Any]]
+) -> None:
+    """Write best.json, once the best point's chains are finished."""
     found = Sweep.of(folder)
     if found.best is not None and found.points.at[found.best, "status"] == FINISHED:
         best = next(point for point in points if point.number == found.best)
@@ -87,7 +101,6 @@ def write(
         if start is not None:
             options["init_from"] = folder.root.location(initial_states.file_of(start))
         folder.write_best(options)
-    return results
 
 
 def _columns(point: Point) -> dict[str, Any]:

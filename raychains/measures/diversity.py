@@ -57,8 +57,7 @@ def tables(context: Context) -> Tables:
             for name, rows in _weight_space(context, group, number, of_arms, dict(network)).items():
                 found[name] += rows
     # Few samples have few numbers of clusters; a table has one set of columns.
-    columns = dict.fromkeys(name for row in found["clusters"] for name in row)
-    found["clusters"] = [{name: row.get(name, float("nan")) for name in columns} for row in found["clusters"]]
+    found["clusters"] = pd.DataFrame(found["clusters"]).to_dict("records")
     if family_of(context.task).one_label:
         found["disagreement"] = [row for a, g in context.groups for row in _function_space(context, a, g)]
     return {name: rows for name, rows in found.items() if rows}

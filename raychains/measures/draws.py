@@ -232,30 +232,36 @@ def of_network(
         seed: of the projections and of the test examples that are chosen.
     """
     position = {spec.digest: i for i, spec in enumerate(chains)}
-    blocks = iter(predictions) if predictions is not None else None
-    labels: list[Array | None] = []
-    parameters = [name for name, _ in selection.task.build_model(seed=0, lanes=1).named_parameters()]
-    found: dict[tuple[str, int], list[tuple[SampleMeta, dict[str, float]]]] = {}
-    for (spec, record), tensors in zip(selection.records, selection.stored(), strict=True):
-        meta = record.meta
-        numbers = projections(tensors, [n for n in parameters if n in tensors], count=DIRECTIONS, seed=seed)
-        if meta.train_nll is not None:
-            numbers[TRAIN_NLL] = meta.train_nll
-        if blocks is not None and evaluation is not None:
-            block = next(blocks)
-            labels = labels or [labels_of(evaluation, block)]
-            numbers |= predicted_numbers(block, labels[0], seed)
-        found.setdefault((meta.variable, position[spec.digest]), []).append((meta, numbers))
-    for variable in theta_first(v for v, _ in found):
-        places = sorted(i for v, i in found if v == variable)
+    found: dict[str, dict[int, list[tuple[SampleMeta, dict[str, float]]]]] = {}
+    for digest, meta, numbers in _numbers(selection, predictions, evaluation, seed):
+        found.setdefault(meta.variable, {}).setdefault(position[digest], []).append((meta, numbers))
+    for variable in theta_first(found):
         columns, cycles = [], []
-        for i in places:
-            drawn = sorted(found[variable, i], key=lambda pair: pair[0].index)
+        for _, mine in sorted(found[variable].items()):
+            drawn = sorted(mine, key=lambda pair: pair[0].index)
             names = set.intersection(*(set(numbers) for _, numbers in drawn))
             ordered = [n for n in drawn[0][1] if n in names]
             columns.append({n: np.array([[numbers[n]] for _, numbers in drawn]) for n in ordered})
             cycles.append(np.array([meta.cycle for meta, _ in drawn]))
-        yield _gathered(variable, columns, cycles, tuple(places))
+        yield _gathered(variable, columns, cycles, tuple(sorted(found[variable])))
+
+
+def _numbers(
+    selection: Selection, predictions: Iterable[Array] | None, evaluation: Evaluation | None, seed: int
+) -> Iterator[tuple[str, SampleMeta, dict[str, float]]]:
+    """Yield each sample's chain, its description, and its numbers by name."""
+    blocks = iter(predictions) if predictions is not None else None
+    labels: list[Array | None] = []
+    parameters = [name for name, _ in selection.task.build_model(seed=0, lanes=1).named_parameters()]
+    for (spec, record), tensors in zip(selection.records, selection.stored(), strict=True):
+        numbers = projections(tensors, [n for n in parameters if n in tensors], count=DIRECTIONS, seed=seed)
+        if record.meta.train_nll is not None:
+            numbers[TRAIN_NLL] = record.meta.train_nll
+        if blocks is not None and evaluation is not None:
+            block = next(blocks)
+            labels = labels or [labels_of(evaluation, block)]
+            numbers |= predicted_numbers(block, labels[0], seed)
+        yield spec.digest, record.meta, numbers
 
 
 def predicted_numbers(block: Array, labels: Array | None, seed: int = 0) -> dict[str, float]:

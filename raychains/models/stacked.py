@@ -79,27 +79,10 @@ def layers(model: nn.Module) -> list[Layer]:
     Raises:
         UserError: it has others, or its forward pass is more than a row of them.
     """
-    if next(iter(model.buffers()), None) is not None:
-        raise UserError("its network has buffers, such as BatchNorm's statistics")
-    if not all(p.requires_grad for p in model.parameters()):
-        raise UserError("some of its parameters are frozen")
-    modules = [
-        m._forward_hooks | m._forward_pre_hooks | m._backward_hooks | m._backward_pre_hooks for m in model.modules()
-    ]
-    if any(modules) or any(p._backward_hooks for p in model.parameters()):
-        raise UserError("its network has hooks, such as weight normalisation")
+    _check_plain(model)
     if type(model) is nn.Linear:
         return [""]
-    try:
-        with GLOBALS, kept_globals():  # tracing patches torch.nn while it lasts
-            before = globals_state(), torch.get_rng_state()
-            with torch.enable_grad():
-                nodes = list(_Tracer().trace(model).nodes)
-            drawn = globals_state() != before[0] or not torch.equal(torch.get_rng_state(), before[1])
-    except Exception:  # of a user's forward pass
-        raise UserError(NO_ROW) from None
-    if drawn:
-        raise UserError("its forward pass draws random numbers, by which it may choose its layers")
+    nodes = _traced(model)
     if nodes[-1].args != (nodes[-2],):
         raise UserError(NO_ROW)
     found: list[Layer] = []
@@ -113,6 +96,34 @@ def layers(model: nn.Module) -> list[Layer]:
     if len(set(linear)) < len(linear) or not linear or own != used:
         raise UserError(f"{NO_ROW}, each of them used once")
     return found
+
+
+def _check_plain(model: nn.Module) -> None:
+    """Refuse a network of more than trainable parameters."""
+    if next(iter(model.buffers()), None) is not None:
+        raise UserError("its network has buffers, such as BatchNorm's statistics")
+    if not all(p.requires_grad for p in model.parameters()):
+        raise UserError("some of its parameters are frozen")
+    modules = [
+        m._forward_hooks | m._forward_pre_hooks | m._backward_hooks | m._backward_pre_hooks for m in model.modules()
+    ]
+    if any(modules) or any(p._backward_hooks for p in model.parameters()):
+        raise UserError("its network has hooks, such as weight normalisation")
+
+
+def _traced(model: nn.Module) -> list[fx.Node]:
+    """Return the operations of a forward pass, which must not draw random numbers."""
+    try:
+        with GLOBALS, kept_globals():  # tracing patches torch.nn while it lasts
+            before = globals_state(), torch.get_rng_state()
+            with torch.enable_grad():
+                nodes = list(_Tracer().trace(model).nodes)
+            drawn = globals_state() != before[0] or not torch.equal(torch.get_rng_state(), before[1])
+    except Exception:  # of a user's forward pass
+        raise UserError(NO_ROW) from None
+    if drawn:
+        raise UserError("its forward pass draws random numbers, by which it may choose its layers")
+    return nodes
 
 
 class _Tracer(fx.Tracer):
@@ -155,24 +166,28 @@ def _layer(model: nn.Module, node: fx.Node, *, first: bool) -> list[Layer]:
     """Return the layer of one operation: none of what changes nothing."""
     given = (node.args[1:], dict(node.kwargs))
     if node.op == "call_module":
-        module = model.get_submodule(str(node.target))
-        kind = type(module)
-        if kind is nn.Linear:
-            return [str(node.target)]
-        if type(module) is nn.Dropout and 0 < module.p < 1 and module.training:
-            return [Dropout(module.p)]
-        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
-            raise UserError(f"its network has {module}")
-        flat = first and kind is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1)
-        if flat or kind is nn.Identity or isinstance(module, nn.modules.dropout._DropoutNd):
-            return []
-        if kind in MODULES and getattr(module, "approximate", "none") == "none":
-            return [MODULES[kind]]
-    elif first and node.target in (torch.flatten, "flatten") and given in (((1,), {}), ((), {"start_dim": 1})):
+        return _module_layer(str(node.target), model.get_submodule(str(node.target)), first)
+    if first and node.target in (torch.flatten, "flatten") and given in (((1,), {}), ((), {"start_dim": 1})):
         return []
-    elif node.target in FUNCTIONS and not given[0] and set(given[1]) <= {"inplace"}:
+    if node.target in FUNCTIONS and not given[0] and set(given[1]) <= {"inplace"}:
         return [FUNCTIONS[node.target]]
     raise UserError(f"{NO_ROW}: it has {node.target}")
+
+
+def _module_layer(name: str, module: nn.Module, first: bool) -> list[Layer]:
+    kind = type(module)
+    if kind is nn.Linear:
+        return [name]
+    if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+        if kind is nn.Dropout and module.p < 1 and module.training:
+            return [Dropout(module.p)]
+        raise UserError(f"its network has {module}")
+    flat = first and kind is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1)
+    if flat or kind is nn.Identity or isinstance(module, nn.modules.dropout._DropoutNd):
+        return []
+    if kind in MODULES and getattr(module, "approximate", "none") == "none":
+        return [MODULES[kind]]
+    raise UserError(f"{NO_ROW}: it has {name}")
 
 
 class StackedNetwork:

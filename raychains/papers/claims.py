@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from raychains.evaluation.base import Array
 from raychains.papers import ALL, tables
 
 Direction = Literal["less", "greater", "equal"]
@@ -170,21 +171,13 @@ def judge(
     """
     sides = [np.asarray(left, dtype=float), np.asarray(right, dtype=float)]
     names = ["/".join(filter(None, cell)) for cell in claim.cells]
-    notes: list[str] = []
     if claim.rule == "paired":
-        keep = ~np.isnan(sides[0]) & ~np.isnan(sides[1])
-        notes += _left_out(int((~keep).sum()), len(keep), "pairs")
-        sides = [side[keep] for side in sides]
-        ours = [_summary(side) for side in sides]
-        with np.errstate(invalid="ignore"):  # infinite on both sides
-            largest = float(np.abs(sides).max(initial=0.0))
-            difference, se, df = _contrast(_summary(sides[0] - sides[1], ROUNDING * largest), 0.0)
-        if se == 0:
-            difference = _less(ours[0].mean, ours[1].mean)
+        ours, notes, (difference, se, df) = _of_pairs(*sides)
     else:
-        for side, name in zip(sides, names, strict=False):
-            notes += _left_out(int(np.isnan(side).sum()), len(side), f"repeats of {name}")
         ours = [_summary(side[~np.isnan(side)]) for side in sides]
+        notes = []
+        for side, one, name in zip(sides, ours, names, strict=False):
+            notes += _left_out(len(side) - one.n, len(side), f"repeats of {name}")
         difference, se, df = _contrast(ours[0], ours[1] if isinstance(claim.right, Of) else claim.right)
     low, high = interval(difference, se, df)
     if math.isnan(low):
@@ -205,6 +198,19 @@ def judge(
     counts = (ours[0].n, ours[1].n if isinstance(claim.right, Of) else 0)
     means = (ours[0].mean, right_mean)
     return Verdict(claim, *means, *counts, difference, low, high, smallest, p, word, published, reason, paper)
+
+
+def _of_pairs(left: Array, right: Array) -> tuple[list[Summary], list[str], tuple[float, float, float]]:
+    """Return the summaries of both sides, a note on pairs that are left out, and the `_contrast` of the differences."""
+    keep = ~np.isnan(left) & ~np.isnan(right)
+    sides = [left[keep], right[keep]]
+    ours = [_summary(side) for side in sides]
+    with np.errstate(invalid="ignore"):  # infinite on both sides
+        largest = float(np.abs(sides).max(initial=0.0))
+        difference, se, df = _contrast(_summary(sides[0] - sides[1], ROUNDING * largest), 0.0)
+    if se == 0:
+        difference = _less(ours[0].mean, ours[1].mean)
+    return ours, _left_out(int((~keep).sum()), len(keep), "pairs"), (difference, se, df)
 
 
 def holm(verdicts: Sequence[Verdict]) -> list[Verdict]:

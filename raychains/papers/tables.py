@@ -180,14 +180,19 @@ Leaf = tuple[Heading, Heading, bool]
 """One column as drawn: its part, its column, and whether it is the published values or ours."""
 
 
-def _layout(table: Table) -> tuple[list[Leaf], list[builder.Row], list[builder.Cell]]:
-    """Return the columns, rows and footnotes that every rendering draws."""
+def _leaves(table: Table) -> list[Leaf]:
+    """Return the columns: that of published values only where there are some."""
     printed = {(c.part.key, c.column.key) for c in table.cells.values() if c.published}
-    leaves = [
+    return [
         (part, column, published)
         for part, column, published in product(table.parts, table.columns, (False, True))
         if not published or (part.key, column.key) in printed
     ]
+
+
+def _layout(table: Table) -> tuple[list[Leaf], list[builder.Row], list[builder.Cell]]:
+    """Return the columns, rows and footnotes that every rendering draws."""
+    leaves = _leaves(table)
     numbers: dict[str, str] = {}
     provenances = {c.provenance for c in table.cells.values() if c.published}
 
@@ -256,22 +261,28 @@ def latex(table: Table) -> str:
     if table.title:
         lines.append(f"\\caption{{{tex(table.title)}}}")
     lines += [f"\\begin{{tabular}}{{l{'r' * len(leaves)}}}", "\\toprule"]
-    texts = [(part.text, column.text, "published" if published else "ours") for part, column, published in leaves]
-    shared = [(part.key, column.key, published) for part, column, published in leaves]
-    # Without any published value no column is marked as ours; a level without any text would be an empty line.
-    drawn = [depth for depth in (0, 1) if any(text[depth] for text in texts)]
-    drawn += [2] if any(published for _, _, published in leaves) else []
-    for depth in drawn[:-1]:
-        groups = [list(of) for _, of in groupby(range(len(leaves)), key=lambda i: shared[i][: depth + 1])]
-        heads = [f"\\multicolumn{{{len(of)}}}{{c}}{{{tex(texts[of[0]][depth])}}}" for of in groups]
-        rules = [f"\\cmidrule(lr){{{of[0] + 2}-{of[-1] + 2}}}" for of in groups if texts[of[0]][depth]]
-        lines += [_tex_row(["", *heads]), "".join(rules)]
-    lines += [_tex_row(["", *(tex(text[drawn[-1]]) for text in texts)]), "\\midrule"]
+    lines += [*_tex_heads(leaves), "\\midrule"]
     lines += [_tex_row([tex(row.heads[0]), *(tex(c.text) + _tex_mark(c) for c in row.cells)]) for row in rows]
     lines += ["\\bottomrule", "\\end{tabular}"]
     if notes := [" ".join(filter(None, (_tex_mark(e), tex(e.text)))) for e in marked]:
         lines.append("\\par\\smallskip{\\footnotesize " + "\\\\\n".join(notes) + "\\par}")
     return "\n".join([*lines, "\\end{table}"]) + "\n"
+
+
+def _tex_heads(leaves: Sequence[Leaf]) -> list[str]:
+    """Return the rows of heads: parts over columns over ours and published."""
+    texts = [(part.text, column.text, "published" if published else "ours") for part, column, published in leaves]
+    shared = [(part.key, column.key, published) for part, column, published in leaves]
+    # Without any published value no column is marked as ours; a level without any text would be an empty line.
+    drawn = [depth for depth in (0, 1) if any(text[depth] for text in texts)]
+    drawn += [2] if any(published for _, _, published in leaves) else []
+    lines = []
+    for depth in drawn[:-1]:
+        groups = [list(of) for _, of in groupby(range(len(leaves)), key=lambda i: shared[i][: depth + 1])]
+        heads = [f"\\multicolumn{{{len(of)}}}{{c}}{{{tex(texts[of[0]][depth])}}}" for of in groups]
+        rules = [f"\\cmidrule(lr){{{of[0] + 2}-{of[-1] + 2}}}" for of in groups if texts[of[0]][depth]]
+        lines += [_tex_row(["", *heads]), "".join(rules)]
+    return [*lines, _tex_row(["", *(tex(text[drawn[-1]]) for text in texts)])]
 
 
 def _tex_row(cells: Sequence[str]) -> str:

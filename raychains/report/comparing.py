@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -216,15 +216,9 @@ def _settings(run: RunData) -> dict[str, tuple[str, ...]]:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        text = json.dumps(value)
-    elif isinstance(value, int):
-        text = f"{value:,}"
-    elif isinstance(value, float):
-        text = repr(value)
-    else:
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text
+    if type(value) is int:
+        return f"{value:,}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _shortened(text: str) -> str:
@@ -267,23 +261,27 @@ def paired(runs: Sequence[RunData]) -> tuple[list[Paired], list[str]]:
         why: set[str] = set()
         for arm in run.comparison.arms:
             against = arms.get(arm.name, first.comparison.arms[0])
-            ours, theirs = points(run, arm), reference[against.name]
-            if ours is None or theirs is None:
-                why.add("its rows are not of examples with labels")
-            elif not same_examples(ours, theirs):
-                why.add("its examples have other labels")
-            else:
-                names = [metric.name for metric in run.metrics if metric.name in ours and metric.name in theirs]
-                try:
-                    intervals = bootstrap.paired({name: ours[name] for name in names}, theirs)
-                except UserError as error:  # of too few examples, or of a metric that is not finite
-                    why.add(str(error))
-                    continue
-                found += [
-                    Paired(number, arm, against, m, intervals[m.name]) for m in run.metrics if m.name in intervals
-                ]
+            try:
+                intervals = _intervals(points(run, arm), reference[against.name], run.metrics)
+            except UserError as error:
+                why.add(str(error))
+                continue
+            found += [Paired(number, arm, against, m, intervals[m.name]) for m in run.metrics if m.name in intervals]
         problems += [f"Run {run.store.name} is not paired with {first.store.name}: {reason}." for reason in sorted(why)]
     return found, problems
+
+
+def _intervals(ours: Points | None, theirs: Points | None, metrics: Iterable[Metric]) -> dict[str, bootstrap.Interval]:
+    """Return the paired intervals of the metrics that both have.
+
+    Raises:
+        UserError: other examples, too few of them, or a metric that is not finite.
+    """
+    if ours is None or theirs is None:
+        raise UserError("its rows are not of examples with labels")
+    if not same_examples(ours, theirs):
+        raise UserError("its examples have other labels")
+    return bootstrap.paired({m.name: ours[m.name] for m in metrics if m.name in ours}, theirs)
 
 
 Points = dict[str, Array]
@@ -293,25 +291,20 @@ Points = dict[str, Array]
 def points(run: RunData, arm: Arm) -> Points | None:
     """An arm's answers and metrics at every example; None where the run's rows do not have them."""
     rows = run.rows
-    answer = next((name for name in ANSWERS if rows is not None and name in rows.column_names), None)
-    if rows is None or answer is None or "group" not in rows.column_names:
+    names = set(rows.column_names) if rows is not None else set()
+    answer = next((name for name in ANSWERS if name in names), None)
+    if rows is None or answer is None or "group" not in names:
         return None
     mine = rows.filter(pc.equal(rows["arm"].cast("string"), arm.name))
-    groups = sorted(set(mine["group"].to_pylist()))
-    if not groups:
-        return None
-    parts = [mine.filter(pc.equal(mine["group"], group)) for group in groups]
-    if len({part.num_rows for part in parts}) != 1:
+    parts = [mine.filter(pc.equal(mine["group"], group)) for group in sorted(set(mine["group"].to_pylist()))]
+    if len({part.num_rows for part in parts}) != 1:  # no repeats, or unequal ones
         return None
     found: Points = {answer: _column(parts[0], answer)}
-    names = set(rows.column_names)
     if {"prediction", "label"} <= names:
         found["error"] = np.mean([_column(p, "prediction") != _column(p, "label") for p in parts], axis=0)
-    for column in ("log_p_label", "log_p"):
+    for column, name, sign in (("log_p_label", "nll", -1), ("log_p", "nll", -1), ("brier", "brier", 1)):
         if column in names:
-            found["nll"] = -np.mean([_column(p, column) for p in parts], axis=0)
-    if "brier" in names:
-        found["brier"] = np.mean([_column(p, "brier") for p in parts], axis=0)
+            found[name] = sign * np.mean([_column(p, column) for p in parts], axis=0)
     return found
 
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 import re
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
-from rich.console import Console, Group
+from rich.console import Console
 from rich.filesize import decimal
-from rich.live import Live
-from rich.progress import Progress, TaskID, TimeElapsedColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -28,7 +26,8 @@ from raychains.planning.comparison import Arm, Comparison
 from raychains.planning.costs import Costs, devices_of
 from raychains.planning.sweep_plan import Point, shown
 from raychains.plotting.tables import DASH, Row, Table, heads, terminal, texts, with_error
-from raychains.report.console import LogInterval, NotebookView, bars, standard_output
+from raychains.report.console import LogInterval, standard_output
+from raychains.report.live_view import LiveView
 from raychains.store import SweepStore
 from raychains.store.runs import BEST
 
@@ -48,11 +47,7 @@ class Terminal:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or standard_output()
-        self._live: Live | NotebookView | None = None
-        self._chains = bars()
-        self._whole = bars(TimeElapsedColumn())
-        self._bars: dict[str, TaskID] = {}
-        self._measures: dict[str, TaskID] = {}
+        self._live = LiveView(self._console, self._table)
         self._comparison: Comparison | None = None
         self._sweep: events.SweepPlanned | None = None
         self._arms: dict[str, tuple[str, int]] = {}
@@ -65,9 +60,7 @@ class Terminal:
         """The best point of a sweep so far: the mean of its deciding metric (negated where higher is better) and its line of text."""
         self._cyclical: set[str] = set()
         self._metrics: tuple[Metric, ...] = ()
-        self._found: dict[str, list[dict[str, float]]] = defaultdict(list)
-        self._seconds: dict[str, list[float]] = defaultdict(list)
-        self._gradients: dict[str, list[int]] = defaultdict(list)
+        self._results = _Results()
         self._estimated = False
         self._saved = 0
         self._interval = LogInterval()
@@ -82,9 +75,7 @@ class Terminal:
 
     def close(self) -> None:
         """Remove the live view."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        self._live.stop()
 
     def on(self, event: events.RunEvent) -> None:
         """Show one event."""
@@ -100,30 +91,29 @@ class Terminal:
             case events.Measuring():
                 self._measuring(event)
             case events.Ready():
-                where = "Ray is up" if event.where == "Ray" else "in this process, without Ray"
-                self._say(f"{where}: {event.slots} slot{'s' * (event.slots != 1)} of {event.slot}")
-                self._begin()
+                self._ready(event)
             case events.Tick():
                 self._tick(event)
             case events.ChainReported():
                 self._reported[event.digest] = event.metrics[self._metrics[0].name]
             case events.ViewDone():
-                self._found[event.arm] += [dict(m) for m in event.metrics]
-                self._seconds[event.arm] += [event.chain_seconds] * len(event.metrics)
-                if event.gradients is not None:
-                    self._gradients[event.arm] += [event.gradients] * len(event.metrics)
+                self._results.add(event)
                 self._view(event.arm)
+            case events.Message():
+                self._note(event.text)
             case events.Stopping():
                 why = f" because {event.reason}" if event.reason else ""
                 again = " (Ctrl-C again interrupts at once)" if self._console.is_terminal else ""
                 self._say(f"stopping{why}: chains write checkpoints{again}", "yellow")
             case _:
-                text, style = self._message(event)
-                if text:
-                    self._say(text, style)
+                self._say(*self._message(event))
 
     def _say(self, text: str, style: str = "") -> None:
-        self._console.print(Text(text, style=style), soft_wrap=True)
+        if text:
+            self._console.print(Text(text, style=style), soft_wrap=True)
+
+    def _note(self, text: str) -> None:
+        self._say(text, "yellow" if text.startswith("warning") else "")
 
     def _planned(self, plan: events.Planned) -> None:
         comparison, budget = plan.comparison, plan.budget
@@ -141,11 +131,8 @@ class Terminal:
             f"to run: {budget.chains_to_run} chains, {budget.to_run_length:,} {unit}, {budget.to_run:,} gradient evaluations"
             + (f"; {done} chains are in the store already" if done else "")
         )
-        self._notes(plan.notes)
-
-    def _notes(self, notes: Sequence[str]) -> None:
-        for note in notes:
-            self._say(note, "yellow" if note.startswith("warning") else "")
+        for note in plan.notes:
+            self._note(note)
 
     def _sweep_planned(self, planned: events.SweepPlanned) -> None:
         plan = planned.plan
@@ -175,7 +162,8 @@ class Terminal:
             )
         if plan.search == "optuna":
             self._say("Optuna's choice depends on which chains end first, and so on the machine")
-        self._notes(plan.notes)
+        for note in plan.notes:
+            self._note(note)
 
     def _add_point(self, point: Point) -> None:
         name, repeats = f"point {point.number}", len(point.specs)
@@ -186,74 +174,59 @@ class Terminal:
             if spec.schedule.kind == "cyclical":
                 self._cyclical.add(spec.digest)
 
-    def _name(self, digest: str) -> str:
+    def _name(self, digest: str | None, other: str = "") -> str:
+        """Return a chain's name, or the ``other`` one where it is no chain."""
+        if digest is None:
+            return other
         return self._names.get(digest, f"chain {digest[:12]}")
 
     def _set_comparison(self, comparison: Comparison) -> None:
         from raychains import tasks
 
         self._comparison = comparison
-        for found in (self._found, self._seconds, self._gradients):  # of a fit's run before
-            found.clear()
+        self._results = _Results()  # a fit's run before had others
         self._arms = {arm.name: (f"{arm.label} ({arm.cost})", arm.repeats) for arm in comparison.arms}
+        starts: dict[str, str] = {}
         for arm in comparison.arms:
             for group, chains in enumerate(arm.chains):
                 for number, spec in enumerate(chains):
-                    self._names.setdefault(spec.digest, _chain_name(arm, group, number))
-        for arm in comparison.arms:
-            for group, chains in enumerate(arm.chains):
-                for number, spec in enumerate(chains):
+                    name = self._names.setdefault(spec.digest, _chain_name(arm, group, number))
                     if spec.start_chain is not None:
-                        self._names.setdefault(spec.start_chain, f"start of {_chain_name(arm, group, number)}")
+                        starts.setdefault(spec.start_chain, f"start of {name}")
+        self._names = {**starts, **self._names}
         metrics = tasks.build(comparison.task_spec).splits()[comparison.split].metrics
         self._metrics = tuple(m for m in metrics if not m.minor)
 
-    def _measuring(self, done: events.Measuring) -> None:
-        if self._live is None:
-            if self._interval.due():
-                self._say(f"{time.strftime('%H:%M:%S')} {done.what}: {done.done}/{done.total}")
-            return
-        if done.what not in self._measures:
-            self._measures[done.what] = self._whole.add_task(done.what, note="")
-        self._whole.update(self._measures[done.what], completed=done.done, total=done.total)
+    def _ready(self, ready: events.Ready) -> None:
+        where = "Ray is up" if ready.where == "Ray" else "in this process, without Ray"
+        self._say(f"{where}: {ready.slots} slot{'s' * (ready.slots != 1)} of {ready.slot}")
+        self._live.begin()
 
-    def _begin(self) -> None:
-        if self._live is not None:
-            return
-        self._all = self._whole.add_task("chains", total=None, note="")
-        self._evaluation = self._whole.add_task("evaluation", total=None, note="")
-        if self._console.is_jupyter:
-            self._live = NotebookView()
-        elif self._console.is_terminal:
-            self._live = Live(self._draw(), console=self._console, refresh_per_second=4, transient=True)
-            self._live.start()
+    def _measuring(self, done: events.Measuring) -> None:
+        if self._live.on:
+            self._live.count(done.what, done.done, done.total)
+        elif self._interval.due():
+            self._say(f"{time.strftime('%H:%M:%S')} {done.what}: {done.done}/{done.total}")
 
     def _tick(self, tick: events.Tick) -> None:
-        if tick.remaining_seconds is not None and not self._estimated:
+        left = f"{duration.text(tick.remaining_seconds)}" if tick.remaining_seconds is not None else ""
+        if left and not self._estimated:
             self._estimated = True
-            self._say(f"estimated from the first {self._unit}: {duration.text(tick.remaining_seconds)} of sampling")
-        left = f"about {duration.text(tick.remaining_seconds)} left" if tick.remaining_seconds is not None else ""
-        note = self._best[1] if self._best is not None else left
-        if self._live is None:
-            if self._interval.due():
-                self._say(f"{time.strftime('%H:%M:%S')} " + ", ".join(p for p in (progress(tick), note) if p))
-            return
-        self._whole.update(self._all, completed=tick.finished, total=tick.chains, note=note)
-        to_evaluate = tick.to_evaluate
-        self._whole.update(self._evaluation, completed=tick.evaluated, total=to_evaluate, visible=bool(to_evaluate))
-        running = {c.digest for c in tick.running}
-        for digest in [d for d in self._bars if d not in running]:
-            self._chains.remove_task(self._bars.pop(digest))
-        for chain in tick.running:
-            if chain.digest not in self._bars:
-                self._bars[chain.digest] = self._chains.add_task(self._name(chain.digest), total=chain.steps, note="")
-            loss = f"loss {chain.loss:.4f}" if chain.loss is not None else self._value(chain.digest)
-            cycle = f"cycle {chain.cycle + 1}," if chain.digest in self._cyclical else ""
-            note = " ".join(filter(None, (cycle, chain.stage, loss))) if chain.step else "starting"
-            if chain.stalled_seconds is not None:
-                note = f"silent for {duration.text(chain.stalled_seconds)}"
-            self._chains.update(self._bars[chain.digest], completed=chain.step, note=note)
-        self._live.update(self._draw())
+            self._say(f"estimated from the first {self._unit}: {left} of sampling")
+        note = self._best[1] if self._best is not None else f"about {left} left" if left else ""
+        if self._live.on:
+            self._live.show(tick, note, self._about)
+        elif self._interval.due():
+            self._say(f"{time.strftime('%H:%M:%S')} " + ", ".join(p for p in (progress(tick), note) if p))
+
+    def _about(self, chain: events.ChainStatus) -> tuple[str, str]:
+        """Return the name and the note of a chain's bar."""
+        loss = f"loss {chain.loss:.4f}" if chain.loss is not None else self._value(chain.digest)
+        cycle = f"cycle {chain.cycle + 1}," if chain.digest in self._cyclical else ""
+        note = " ".join(filter(None, (cycle, chain.stage, loss))) if chain.step else "starting"
+        if chain.stalled_seconds is not None:
+            note = f"silent for {duration.text(chain.stalled_seconds)}"
+        return self._name(chain.digest), note
 
     @property
     def _unit(self) -> str:
@@ -266,10 +239,10 @@ class Terminal:
         return f"{self._metrics[0].label} {with_error(self._reported[digest], np.nan, self._metrics[0])}"
 
     def _view(self, name: str) -> None:
-        if self._live is not None and self._sweep is None:
-            self._live.update(self._draw())
+        if self._live.on and self._sweep is None:
+            self._live.draw()
             return
-        (about, repeats), found = self._arms[name], self._found[name]
+        (about, repeats), found = self._arms[name], self._results.metrics[name]
         cells = ", ".join(f"{m.label} {_cell(found, m)}" for m in self._metrics)
         self._say(f"{about}, {len(found)} of {repeats} repeats: {cells}")
         if self._sweep is not None and len(found) == repeats:
@@ -278,51 +251,30 @@ class Terminal:
             if np.isfinite(mean) and (self._best is None or mean < self._best[0]):
                 self._best = mean, f"best so far {about}: {cells}"
 
-    def _draw(self) -> Group:
-        parts: list[RichTable | Progress] = [self._chains, self._whole]
-        if self._found and self._comparison is not None:
-            parts.insert(0, self._table(self._comparison.arms))
-        return Group(*parts)
-
-    def _table(self, arms: Sequence[Arm]) -> RichTable:
-        by_length = self._comparison is None or self._comparison.cost_is_length
-        columns = [f"{self._unit} per chain/total" if by_length else "gradient evaluations", "repeats", "chain s"]
-        costs = {arm.name: arm.cost if by_length else self._spent(arm) for arm in arms}
-        cells = {arm.name: [costs[arm.name], f"{len(self._found[arm.name])}/{arm.repeats}"] for arm in arms}
-        for arm in arms:
-            seconds = self._seconds[arm.name]
-            cells[arm.name].append(f"{np.mean(seconds):.1f}" if seconds else "…")
-        for metric in self._metrics:
-            published = any(metric.name in arm.published for arm in arms)
-            columns += [metric.label, *["published"] * published]
-            for arm in arms:
-                cells[arm.name].append(_cell(self._found[arm.name], metric))
-                cells[arm.name] += [arm.published.get(metric.name, DASH)] * published
+    def _table(self) -> RichTable | None:
+        """Return the comparison's table; None while nothing is in it."""
+        if self._comparison is None or not self._results.metrics:
+            return None
+        columns = self._results.columns(self._comparison, self._metrics)
         # A narrow terminal would break numbers over lines: costs go first, then the last metrics.
-        shown = list(range(len(columns)))
-        for left_out in [2, 0, 1, *reversed(shown[4:])]:
-            rows = [Row((arm.label,), texts(*(cells[arm.name][i] for i in shown))) for arm in arms]
-            table = terminal(Table("arm", heads(*(columns[i] for i in shown)), rows))
-            if (
-                self._console.measure(table, options=self._console.options.update_width(WIDE)).maximum
-                <= self._console.width
-            ):
+        left_out = [2, 0, 1, *range(len(columns) - 1, 3, -1)]
+        wide = self._console.options.update_width(WIDE)
+        for count in range(len(left_out)):
+            shown = [column for i, column in enumerate(columns) if i not in left_out[:count]]
+            cells = zip(*(cells for _, cells in shown), strict=True)
+            rows = [Row((a.label,), texts(*mine)) for a, mine in zip(self._comparison.arms, cells, strict=True)]
+            table = terminal(Table("arm", heads(*(head for head, _ in shown)), rows))
+            if self._console.measure(table, options=wide).maximum <= self._console.width:
                 break
-            shown.remove(left_out)
         return table
-
-    def _spent(self, arm: Arm) -> str:
-        """Return the gradient evaluations of one repeat so far: those of the chains that its own start at are among them."""
-        found = self._gradients[arm.name]
-        return f"{np.mean(found):,.0f}" if found else "…"
 
     def table(self) -> None:
         """Print the table as it stands, if anything is in it; of a sweep also how to run the best point."""
         self.close()
         if self._sweep is not None:
             self._points_table(self._sweep.folder)
-        if self._comparison is not None and self._found:
-            self._console.print(self._table(self._comparison.arms))
+        if (table := self._table()) is not None:
+            self._console.print(table)
             if self._saved:
                 self._say(f"sharing chains between arms saved {self._saved:,} {self._unit}")
 
@@ -336,10 +288,8 @@ class Terminal:
             self._say(f"the best point is in {best}; to run it with several chains: raychains run --options {best}")
 
     def _message(self, event: events.RunEvent) -> tuple[str, str]:
-        """Return the line of an event that needs nothing else, and its style."""
+        """Return the line of an event that needs nothing else, and its style; no text of one without a line."""
         match event:
-            case events.Message(text=text):
-                return text, "yellow" if text.startswith("warning") else ""
             case events.ChainFailed(digest=digest, reason=reason):
                 return f"{self._name(digest)} failed: {last_line(reason)}", "red"
             case events.ChainDropped(digest=digest, reason=reason):
@@ -356,20 +306,57 @@ class Terminal:
             case events.Resumed():
                 return "the run resumes: what it waited for is available again", "yellow"
             case events.Stalled(digest=digest, slot=slot, reason=reason, seconds=seconds):
-                what = self._name(digest) if digest is not None else "evaluation" if slot is None else f"slot {slot}"
+                what = self._name(digest, "evaluation" if slot is None else f"slot {slot}")
                 return (
                     f"{what} stalls for {duration.text(seconds)}: {reason}; if that lasts, another worker takes over",
                     "yellow",
                 )
             case events.StallEnded(digest=digest):
-                return f"{self._name(digest) if digest is not None else 'evaluation'} goes on", "yellow"
+                return f"{self._name(digest, 'evaluation')} goes on", "yellow"
             case events.WorkerLost(slot=slot, reason=reason, digest=digest):
-                chain = self._name(digest) if digest is not None else "its chain"
+                chain = self._name(digest, "its chain")
                 return f"slot {slot} is gone ({last_line(reason)}); {chain} resumes in another", "yellow"
             case events.Preempted(slot=slot, digest=digest):
                 chain = f"; {self._name(digest)} resumes in another" if digest is not None else ""
                 return f"slot {slot} is given up, since its node will be gone soon{chain}", "yellow"
         return "", ""
+
+
+class _Results:
+    """Results of the repeats of each arm so far, of one number for each repeat."""
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, list[Mapping[str, float]]] = defaultdict(list)
+        """By arm or point."""
+        self._seconds: dict[str, list[float]] = defaultdict(list)
+        self._gradients: dict[str, list[int]] = defaultdict(list)
+
+    def add(self, done: events.ViewDone) -> None:
+        """Add an evaluated view's."""
+        self.metrics[done.arm] += done.metrics
+        self._seconds[done.arm] += [done.chain_seconds] * len(done.metrics)
+        if done.gradients is not None:
+            self._gradients[done.arm] += [done.gradients] * len(done.metrics)
+
+    def columns(self, comparison: Comparison, metrics: Sequence[Metric]) -> list[tuple[str, list[str]]]:
+        """Return heads and cells by arm: costs, repeats, seconds, and each metric beside its published values."""
+        arms = comparison.arms
+        cost = f"{comparison.unit} per chain/total", [arm.cost for arm in arms]
+        if not comparison.cost_is_length:
+            # Gradients of one repeat: those of the chains that its own start at are among them.
+            cost = "gradient evaluations", [_mean(self._gradients[arm.name], ",.0f") for arm in arms]
+        done = [f"{len(self.metrics[arm.name])}/{arm.repeats}" for arm in arms]
+        seconds = [_mean(self._seconds[arm.name], ".1f") for arm in arms]
+        columns = [cost, ("repeats", done), ("chain s", seconds)]
+        for metric in metrics:
+            columns.append((metric.label, [_cell(self.metrics[arm.name], metric) for arm in arms]))
+            if any(metric.name in arm.published for arm in arms):
+                columns.append(("published", [arm.published.get(metric.name, DASH) for arm in arms]))
+        return columns
+
+
+def _mean(values: Sequence[float], form: str) -> str:
+    return f"{np.mean(values):{form}}" if values else "…"
 
 
 def _chain_name(arm: Arm, group: int, number: int) -> str:
@@ -381,7 +368,7 @@ def _chain_name(arm: Arm, group: int, number: int) -> str:
     return ", ".join(part for part in (parts if len(chains) > 1 else parts[:2]) if part)
 
 
-def _cell(found: Sequence[dict[str, float]], metric: Metric) -> str:
+def _cell(found: Sequence[Mapping[str, float]], metric: Metric) -> str:
     """Mean ± s.e. over the repeats so far."""
     values = [f[metric.name] for f in found]
     error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan

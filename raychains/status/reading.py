@@ -80,29 +80,71 @@ class _RunContext:
     """The time of that record, nanoseconds; a worker that began later makes it history."""
 
 
+class _ChainFolder:
+    """A chain's folder: one listing, and the records of its newest workers."""
+
+    def __init__(self, root: Storage, digest: str) -> None:
+        self._root, self._place, self._store = root, f"chains/{digest}", ChainStore(root, digest)
+        self.files: Files = root.below(self._place)
+        self.attempts = sorted(int(m[1]) for name in self.files if (m := _ATTEMPT.fullmatch(name)))
+        self.records = {number: self._store.attempt_or_empty(number) for number in self.attempts[-RECORDS:]}
+        self.newest: Mapping[str, Any] = self.records[self.attempts[-1]] if self.attempts else {}
+        steps = {number: record.get("from_step") for number, record in self.records.items()}
+        self._history = History({number: step for number, step in steps.items() if isinstance(step, int)})
+        hosts = [record.get("host") for record in self.records.values()]
+        self.hosts = tuple(dict.fromkeys(host for host in hosts if isinstance(host, str)))
+        self.begun = max((self.files[f"incarnations/{n}.json"][1] for n in self.attempts), default=0)
+        """The time at which the last worker began, nanoseconds."""
+        self.samples = len({(m[1], m[2]) for name in self.files if (m := _SAMPLE.fullmatch(name))})
+        """Samples that are there; of one drawn twice, one. Files are not opened, so torn ones count."""
+
+    def checkpoint(self) -> tuple[int | None, int | None]:
+        """Return the step and the time (nanoseconds) of the newest valid checkpoint; None of none."""
+        folder = "checkpoints/"
+        found = {n.removeprefix(folder): t for n, (_, t) in self.files.items() if n.startswith(folder)}
+        valid = valid_checkpoints(found, self._history)
+        return (valid[-1].step, found[valid[-1].name]) if valid else (None, None)
+
+    def progress(self) -> dict[str, Any]:
+        """Return fields of `ChainState` from the newest progress file that still counts, passing over superseded records."""
+        found = sorted((int(m[2]), int(m[1]), name) for name in self.files if (m := _PROGRESS.fullmatch(name)))
+        for attempt, _, name in reversed(found):
+            path = f"{self._place}/{name}"
+            start = max(0, self.files[name][0] - TAIL)
+            try:
+                text = self._root.read_range(path, start, TAIL)
+            except FileNotFoundError:
+                continue
+            read = [progress_record(line) for line in text.splitlines()[1 if start else 0 :]]
+            if None in read:
+                log.warning("passed over in part, since it is torn or altered: %s", self._root.location(path))
+            records = [r for r in read if r is not None and not self._history.superseded(attempt, r["step"])]
+            if records:
+                return _fields(records[0], records[-1])
+        return {}
+
+    def diagnosis(self) -> str | None:
+        """Return the sentence on a divergence, where there was one."""
+        if any(name.startswith("diagnoses/") for name in self.files) and (found := self._store.diagnoses()):
+            # A newer one, or none of ours.
+            with contextlib.suppress(UserError, TypeError, ValueError, KeyError, AttributeError):
+                return Diagnosis.from_json(found[-1]).sentence()
+        return None
+
+
 def _chain_state(root: Storage, spec: ChainSpec, run: _RunContext) -> ChainState:
-    digest = spec.digest
-    files = root.below(f"chains/{digest}")
-    numbers = sorted(int(m[1]) for name in files if (m := _ATTEMPT.fullmatch(name)))
-    store = ChainStore(root, digest)
-    records = {number: store.attempt_or_empty(number) for number in numbers[-RECORDS:]}
-    history = History({n: step for n, r in records.items() if isinstance(step := r.get("from_step"), int)})
-    newest = records.get(numbers[-1], {}) if numbers else {}
-    resumed = newest.get("from_step")
-    progress = _progress(root, digest, files, history)
-    # Samples that are there; of one drawn twice, one. Files are not opened, so torn ones count.
-    samples = len({(m[1], m[2]) for name in files if (m := _SAMPLE.fullmatch(name))})
-    expected, cost = expected_samples(spec), gradient_evaluations(spec)
-    begun = max((files[f"incarnations/{n}.json"][1] for n in numbers), default=0)
-    state, reason = _state(digest, run, newest, bool(numbers), samples >= expected, begun)
-    folder = "checkpoints/"
-    valid = valid_checkpoints([n.removeprefix(folder) for n in files if n.startswith(folder)], history)
-    known = [progress.get("step", 0), resumed if isinstance(resumed, int) else 0, *(c.step for c in valid[-1:])]
+    digest, folder = spec.digest, _ChainFolder(root, spec.digest)
+    progress, (checkpoint, saved) = folder.progress(), folder.checkpoint()
+    changed = max((changed for _, changed in folder.files.values()), default=None)
+    samples, expected, cost = folder.samples, expected_samples(spec), gradient_evaluations(spec)
+    state, reason = _state(digest, run, folder, samples >= expected)
+    if state == "failed" and reason is None:
+        reason = folder.diagnosis()
+    resumed = folder.newest.get("from_step")
+    known = [progress.get("step", 0), resumed if isinstance(resumed, int) else 0, checkpoint or 0]
     whole = state == "finished" and spec.early_stop is None
     step = spec.steps if whole else min(spec.steps, max(known))
     made = cost * step // spec.steps
-    last = max((changed for _, changed in files.values()), default=None)
-    hosts = list(dict.fromkeys(h for n in numbers if isinstance(h := records.get(n, {}).get("host"), str)))
     return ChainState(
         digest=digest,
         state=state,
@@ -113,49 +155,27 @@ def _chain_state(root: Storage, spec: ChainSpec, run: _RunContext) -> ChainState
         expected=expected,
         gradients=made,
         to_spend=made if state == "finished" else cost,
-        checkpoint_step=valid[-1].step if valid else None,
-        checkpoint_age=_age(run.now, files[folder + valid[-1].name][1]) if valid else None,
-        age=_age(run.now, last) if last is not None else None,
+        checkpoint_step=checkpoint,
+        checkpoint_age=_age(run.now, saved) if saved is not None else None,
+        age=_age(run.now, changed) if changed is not None else None,
         stalled=state == "running" and digest in run.stalled,
-        attempts=len(numbers),
-        preemptions=preemptions(records),
-        host=hosts[-1] if hosts else None,
-        hosts=tuple(hosts),
-        reason=reason if reason is not None or state != "failed" else _diagnosis(store, files),
-        bytes=sum(size for size, _ in files.values()),
+        attempts=len(folder.attempts),
+        preemptions=preemptions(folder.records),
+        host=folder.hosts[-1] if folder.hosts else None,
+        hosts=folder.hosts,
+        reason=reason,
+        bytes=sum(size for size, _ in folder.files.values()),
     )
 
 
-def _state(
-    digest: str, run: _RunContext, newest: Mapping[str, Any], begun: bool, complete: bool, since: int
-) -> tuple[Progress, str | None]:
+def _state(digest: str, run: _RunContext, folder: _ChainFolder, complete: bool) -> tuple[Progress, str | None]:
     if complete:
         return "finished", None
-    if digest in run.given_up or (digest in run.failed and since <= run.failed_at):
+    if digest in run.given_up or (digest in run.failed and folder.begun <= run.failed_at):
         return "failed", run.failed.get(digest)
-    if not begun:
+    if not folder.attempts:
         return "waiting", None
-    return ("running" if newest.get("driver_id") in run.living else "stopped"), None
-
-
-def _progress(root: Storage, digest: str, files: Files, history: History) -> dict[str, Any]:
-    """Fields of `ChainState` from the newest progress file that still counts; superseded records are passed over."""
-    found = sorted((int(m[2]), int(m[1]), name) for name in files if (m := _PROGRESS.fullmatch(name)))
-    for attempt, _, name in reversed(found):
-        start = max(0, files[name][0] - TAIL)
-        try:
-            text = root.read_range(f"chains/{digest}/{name}", start, TAIL)
-        except FileNotFoundError:
-            continue
-        read = [progress_record(line) for line in text.splitlines()[1 if start else 0 :]]
-        if None in read:
-            log.warning(
-                "passed over in part, since it is torn or altered: %s", root.location(f"chains/{digest}/{name}")
-            )
-        records = [r for r in read if r is not None and not history.superseded(attempt, r["step"])]
-        if records:
-            return _fields(records[0], records[-1])
-    return {}
+    return ("running" if folder.newest.get("driver_id") in run.living else "stopped"), None
 
 
 def _fields(first: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,15 +191,6 @@ def _fields(first: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]
         "loss": float(loss) if isinstance(loss, int | float) else None,
         "steps_per_second": steps / seconds if steps > 0 and seconds > 0 else None,
     }
-
-
-def _diagnosis(store: ChainStore, files: Files) -> str | None:
-    """The sentence on a divergence, where there was one."""
-    if any(name.startswith("diagnoses/") for name in files) and (found := store.diagnoses()):
-        # A newer one, or none of ours.
-        with contextlib.suppress(UserError, TypeError, ValueError, KeyError, AttributeError):
-            return Diagnosis.from_json(found[-1]).sentence()
-    return None
 
 
 def _age(now: int, then: int) -> float:
@@ -247,7 +258,6 @@ class Reader:
         plan = folder.plan()
         if self._comparison is None:
             self._comparison = Comparison.from_json(plan.get("comparison"))
-        specs = self._comparison.chains()
         drivers, living, now = self._drivers(folder.name)
         own = self._root.below(f"runs/{folder.name}")
         run = _RunContext(
@@ -258,28 +268,28 @@ class Reader:
             failed=_failed(folder) if "failed.parquet" in own else {},
             failed_at=own.get("failed.parquet", (0, 0))[1],
         )
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            pending = [d for d in specs if d not in self._finished]
-            states = pool.map(lambda d: _chain_state(self._root, specs[d], run), pending)
-            found = dict(zip(pending, states, strict=True))
-        self._finished |= {d: chain for d, chain in found.items() if chain.state == "finished"}
-        chains = [self._finished.get(d) or found[d] for d in specs]
-        ends = {"results.parquet", "report.html"} & own.keys()  # reproduce draws no pages, failed runs have no results
+        chains = self._chain_states(self._comparison.chains(), run)
         arms = _arms(self._comparison, folder, own, chains)
-        ended = bool(ends) and all(c.state in ("finished", "failed") for c in chains)
-        done = ended and (any(c.state == "failed" for c in chains) or all(a.evaluated == a.repeats for a in arms))
         return RunState(
             name=folder.name,
             location=folder.location(),
             task=self._comparison.task,
             command=str(plan.get("command", "run")),
-            state=_phase(drivers, done),
+            state=_phase(drivers, _run_ended(own, chains, arms)),
             drivers=drivers,
             chains=chains,
             arms=arms,
             report=folder.location("report.html") if "report.html" in own else None,
             bytes=sum(c.bytes for c in chains) + sum(size for size, _ in own.values()),
         )
+
+    def _chain_states(self, specs: Mapping[str, ChainSpec], run: _RunContext) -> list[ChainState]:
+        pending = [d for d in specs if d not in self._finished]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            states = pool.map(lambda d: _chain_state(self._root, specs[d], run), pending)
+            found = dict(zip(pending, states, strict=True))
+        self._finished |= {d: chain for d, chain in found.items() if chain.state == "finished"}
+        return [self._finished.get(d) or found[d] for d in specs]
 
     def _sweep(self, folder: SweepStore) -> SweepState:
         plan = folder.plan()
@@ -421,6 +431,13 @@ def _arms(
     return [state(arm) for arm in comparison.arms]
 
 
+def _run_ended(own: Collection[str], chains: Sequence[ChainState], arms: Iterable[ArmState]) -> bool:
+    if not {"results.parquet", "report.html"} & set(own):  # reproduce draws no pages, failed runs have no results
+        return False
+    states = {chain.state for chain in chains}
+    return states <= {"finished", "failed"} and ("failed" in states or all(a.evaluated == a.repeats for a in arms))
+
+
 def _statuses(folder: RunStore, own: Collection[str]) -> list[str]:
     """Return the states of a sweep's chains, from the table that it writes where it ends or is stopped; none before."""
     table = folder.table("results") if "results.parquet" in own else None
@@ -442,18 +459,10 @@ def _line(folder: RunStore, driver: DriverState | None, lost: bool) -> Line | No
     planned = plan.get("comparison")
     planned = planned if isinstance(planned, dict) else {}
     chains = planned.get("chains")
-    done = "results.parquet" in own
-    if done:
-        try:
-            if kind == "sweep":
-                done = WAITING not in _statuses(folder, own)
-            elif "failed.parquet" not in own:  # after which arms lack results
-                # A `Comparison` would check the specs of all chains, thousands in a large store.
-                lanes = {digest: spec.get("lanes", 1) for digest, spec in planned["chains"].items()}
-                repeats = {arm["name"]: sum(lanes[group[0]] for group in arm["chains"]) for arm in planned["arms"]}
-                done = _evaluated(repeats, folder, own) == repeats
-        except (UserError, LookupError, TypeError, AttributeError):  # a damaged table or plan
-            done = False
+    try:
+        done = "results.parquet" in own and _complete(folder, own, planned)
+    except (UserError, LookupError, TypeError, AttributeError):  # a damaged table or plan
+        done = False
     phase = _phase([driver] if driver is not None else [], done)
     return Line(
         name=folder.name,
@@ -463,3 +472,15 @@ def _line(folder: RunStore, driver: DriverState | None, lost: bool) -> Line | No
         chains=len(chains) if isinstance(chains, dict) else None,
         driver=driver,
     )
+
+
+def _complete(folder: RunStore, own: Collection[str], planned: Mapping[str, Any]) -> bool:
+    """Return whether the results that are there are all that a run's plan or a sweep's waits for."""
+    if isinstance(folder, SweepStore):
+        return WAITING not in _statuses(folder, own)
+    if "failed.parquet" in own:  # after which arms lack results
+        return True
+    # A `Comparison` would check the specs of all chains, thousands in a large store.
+    lanes = {digest: spec.get("lanes", 1) for digest, spec in planned["chains"].items()}
+    repeats = {arm["name"]: sum(lanes[group[0]] for group in arm["chains"]) for arm in planned["arms"]}
+    return _evaluated(repeats, folder, own) == repeats

@@ -199,7 +199,7 @@ def locate(uri: str | os.PathLike[str], filesystem: Any = None) -> Address:
     if not text or _unprintable(text):
         raise UserError(f"store must be a local path or a URI, without control characters, got {text!r}")
     if "://" not in text:
-        flat = filesystem is not None and filesystem.type_name in FLAT
+        flat = getattr(filesystem, "type_name", None) in FLAT
         base = text.strip("/") if flat else _absolute(text)
         return _checked(filesystem or fs.LocalFileSystem(), base, base, base)
     try:

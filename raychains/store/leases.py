@@ -38,6 +38,20 @@ _ID = re.compile(r"[0-9a-f]{32}")
 _TEXT = re.compile(r"[\x21-\x7e]{1,255}")
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and _TEXT.fullmatch(value) is not None
+
+
+_VALID: Mapping[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("driver_id", "run", "host", "place", "process"), _is_text),
+    "pid": lambda pid: type(pid) is int and 0 < pid < 2**31,
+    "since": lambda since: since is None or (type(since) is int and since >= 0),
+    "renewals": lambda renewals: type(renewals) is int,
+    **dict.fromkeys(("given_up", "stalled"), lambda digests: isinstance(digests, list)),
+}
+"""Which values a driver's file may hold."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """One driver as its file describes it; times are nanoseconds of the storage's clock."""
@@ -76,23 +90,16 @@ class Entry:
             return None
         if not isinstance(read, dict) or f"{read.get('driver_id')}.json" != name or not checksum.unsealed(read)[1]:
             return None
-        texts = {key: read.get(key) for key in ("driver_id", "run", "host", "place", "process")}
-        pid: Any = read.get("pid")
-        since, renewals = read.get("since"), read.get("renewals", 0)
-        chains = {name: read.get(name, []) for name in ("given_up", "stalled")}
-        ok = all(isinstance(t, str) and _TEXT.fullmatch(t) for t in texts.values())
-        ok = ok and all(isinstance(digests, list) for digests in chains.values())
-        ok = ok and type(renewals) is int and type(pid) is int and 0 < pid < 2**31
-        if not ok or not (since is None or (type(since) is int and since >= 0)):
+        read = {"renewals": 0, "given_up": [], "stalled": [], **read}
+        if not all(valid(read.get(field)) for field, valid in _VALID.items()):
             return None
+        since = read.get("since")
         return cls(
-            **{k: str(t) for k, t in texts.items()},
-            pid=pid,
+            **{field: read[field] for field in ("driver_id", "run", "host", "place", "process", "pid", "renewals")},
             since=modified if since is None else min(since, modified),
             renewed=modified,
-            renewals=renewals,
-            given_up=frozenset(d for d in chains["given_up"] if isinstance(d, str)),
-            stalled=frozenset(d for d in chains["stalled"] if isinstance(d, str)),
+            given_up=frozenset(d for d in read["given_up"] if isinstance(d, str)),
+            stalled=frozenset(d for d in read["stalled"] if isinstance(d, str)),
         )
 
 

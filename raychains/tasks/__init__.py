@@ -182,26 +182,26 @@ def construct(path: str, settings: Mapping[str, Any]) -> Task:
     for name in ("kind", "revision", "fingerprint"):
         if name in settings:
             raise UserError(f"task {path}: an argument cannot be called {name!r}, which a spec has already: rename it")
-    of_split = () if takes(make, "val_split") else ("val_split", "split_seed")
-    held = {name: settings[name] for name in of_split if name in settings}
-    settings = {name: value for name, value in settings.items() if name not in held}
+    settings = dict(settings)
+    held: dict[str, Any] = {"val_split": 0.0, "split_seed": 0}
+    if not takes(make, "val_split"):
+        held = {name: settings.pop(name, default) for name, default in held.items()}
     try:
         task = make(**settings)
     except UserError:
         raise
-    except TypeError as error:
-        if _inside(error) and not is_ours(make.__module__):
-            raise UserError(f"task {path} raised {format_error(error, kind=True)}") from None
-        raise UserError(f"task {path}: {error}") from None
     except (Exception, SystemExit) as error:
-        if is_ours(make.__module__):
+        ours = is_ours(make.__module__)
+        if isinstance(error, TypeError) and (ours or not _inside(error)):
+            raise UserError(f"task {path}: {error}") from None
+        if ours:
             raise
         raise UserError(f"task {path} raised {format_error(error, kind=True)}") from None
     if not isinstance(task, Task):
         raise UserError(f"task {path} must return a raychains.Task, got {type(task).__name__}")
     if not isinstance(make, type) or type(task).settings is Task.settings:
-        task.origin = (path, dict(settings))
-    return task.holding_out(held.get("val_split", 0.0), held.get("split_seed", 0))
+        task.origin = (path, settings)
+    return task.holding_out(**held)
 
 
 def takes(make: Callable[..., Any], name: str) -> bool:

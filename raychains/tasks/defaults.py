@@ -191,7 +191,23 @@ def _stated(name: str, task: Task) -> Defaults:
     if isinstance(task.defaults, Defaults):
         # What subclasses of built-in tasks and functions that return one sample is another task.
         return task.defaults.on(task.num_data) if name in NAMES else _general(task)
-    given = {key: value for key, value in task.defaults.items() if value is not None}
+    given, mapped = _given(task, task.defaults)
+    run = given.pop("sampler", "csghmc")
+    method = samplers.method(run)
+    general = _general(task, given.get("momentum", 0.9))
+    if "lr" in given:
+        given["lr"] = _with_rate(general.lr, method.kind, float(given["lr"]))
+    compared = (method.kind,) if "sampler" in task.defaults else general.samplers
+    stated = not task.low_dimensional and bool(task.defaults.keys() & {"sampler", *STEPS})
+    untuned = None if stated else task.untuned  # a density has seen to it itself
+    of_sampler = {kind: {k: v for k, v in own.items() if k not in given} for kind, own in general.of_sampler.items()}
+    made = dataclasses.replace(general, samplers=compared, run=run, untuned=untuned, of_sampler=of_sampler, **given)
+    return _with_mapped(made, mapped, type(task).__name__)
+
+
+def _given(task: Task, stated: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options that a task has stated, checked, and those that are mappings from samplers."""
+    given = {key: value for key, value in stated.items() if value is not None}
     about = f"among the defaults of task {type(task).__name__}"
     for key in given:
         if key not in OPTIONS:
@@ -203,19 +219,10 @@ def _stated(name: str, task: Task) -> Defaults:
     mapped = {key: given.pop(key) for key in dict(given) if isinstance(given[key], Mapping)}
     with renamed({key: f"{key} {about}" for key in given}):
         given = {key: options_of(Run)[key].checked(value) for key, value in given.items()}
-        run = given.pop("sampler", "csghmc")
-        method = samplers.method(run)
+        samplers.method(given.get("sampler", "csghmc"))
         other, unit = ("epochs", "steps") if task.low_dimensional else ("steps", "epochs")
         require(other not in given, other, given.get(other), f"be left out for this task: give {unit}")
-    general = _general(task, given.get("momentum", 0.9))
-    if "lr" in given:
-        given["lr"] = _with_rate(general.lr, method.kind, float(given["lr"]))
-    compared = (method.kind,) if "sampler" in task.defaults else general.samplers
-    stated = not task.low_dimensional and bool(task.defaults.keys() & {"sampler", *STEPS})
-    untuned = None if stated else task.untuned  # a density has seen to it itself
-    of_sampler = {kind: {k: v for k, v in own.items() if k not in given} for kind, own in general.of_sampler.items()}
-    made = dataclasses.replace(general, samplers=compared, run=run, untuned=untuned, of_sampler=of_sampler, **given)
-    return _with_mapped(made, mapped, type(task).__name__)
+    return given, mapped
 
 
 def _with_mapped(base: Defaults, mapped: Mapping[str, Mapping[Any, Any]], task: str) -> Defaults:

@@ -323,23 +323,27 @@ def _arrays(dim: object, init: Any) -> tuple[dict[str, Tensor], bool]:
 
 def _variables(arrays: Mapping[str, Tensor], named: bool, names: Any) -> tuple[Variable, ...]:
     """Return what coordinates are called; nothing of a tensor without names."""
-    shapes = {name: tuple(a.shape) for name, a in arrays.items()}
-    if not named:
-        if names is None:
-            return ()
-        size = arrays[THETA].numel()
-        given = list(names) if isinstance(names, list | tuple) else []
-        ok = len(given) == size and all(isinstance(n, str) and n for n in given) and len(set(given)) == size
-        require(ok, "names", names, f"be {size} different texts, one for each coordinate")
-        found = tuple(Variable(name=n) for n in given)
-    else:
-        ok = names is None or (isinstance(names, Mapping) and set(names) <= set(shapes))
-        require(ok, "names", names, f"be a dict with some of the names {', '.join(shapes)}")
-        found = tuple(Variable(name=n, shape=s, dims=_dims(n, s, names or {})) for n, s in shapes.items())
+    if not named and names is None:
+        return ()
+    found = _of_arrays(arrays, names) if named else _of_coordinates(arrays[THETA].numel(), names)
     axes = {*AXES, *(d for v in found for d in v.dims)}
     taken = [v.name for v in found if v.name in axes]
     require(not taken, "names", taken[0] if taken else "", "differ from the names of axes")
     return found
+
+
+def _of_coordinates(size: int, names: Any) -> tuple[Variable, ...]:
+    given = list(names) if isinstance(names, list | tuple) else []
+    ok = len(given) == size and all(isinstance(n, str) and n for n in given) and len(set(given)) == size
+    require(ok, "names", names, f"be {size} different texts, one for each coordinate")
+    return tuple(Variable(name=n) for n in given)
+
+
+def _of_arrays(arrays: Mapping[str, Tensor], names: Any) -> tuple[Variable, ...]:
+    shapes = {name: tuple(a.shape) for name, a in arrays.items()}
+    ok = names is None or (isinstance(names, Mapping) and set(names) <= set(shapes))
+    require(ok, "names", names, f"be a dict with some of the names {', '.join(shapes)}")
+    return tuple(Variable(name=n, shape=s, dims=_dims(n, s, names or {})) for n, s in shapes.items())
 
 
 def _dims(name: str, shape: tuple[int, ...], names: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

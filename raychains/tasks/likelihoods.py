@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -304,17 +305,26 @@ class LossFunction(Likelihood):
         )
 
 
+BY_NAME: Mapping[str, Callable[[], Likelihood]] = {
+    "cross_entropy": Classes,
+    "heteroscedastic": Heteroscedastic,
+    **NAMED,
+    **{name: partial(PerPosition, axis) for name, axis in AXES.items()},
+}
+"""Likelihoods without a setting, by the loss's name."""
+
+
 def likelihood(loss: Any, noise: float | str | None) -> Likelihood:
     """Return the likelihood of a loss's name or function; one that is a `Likelihood` already is returned as it is.
 
     Raises:
         UserError: another name, or a noise where none is.
     """
-    if isinstance(loss, str) and loss == "gaussian":
+    name = loss if isinstance(loss, str) else ""
+    if name == "gaussian":
         return GaussianNoise(1.0 if noise is None else noise)
-    if isinstance(loss, str) and loss == "heteroscedastic":
-        require(noise is None, "noise", noise, "be left out: the network of loss 'heteroscedastic' gives σ itself")
-        return Heteroscedastic()
+    itself = noise is None or name != "heteroscedastic"
+    require(itself, "noise", noise, "be left out: the network of loss 'heteroscedastic' gives σ itself")
     require(noise is None, "noise", noise, "be left out: only loss 'gaussian' has it")
     if isinstance(loss, Likelihood):
         named = getattr(loss, "name", None)
@@ -324,19 +334,16 @@ def likelihood(loss: Any, noise: float | str | None) -> Likelihood:
         return loss
     if isinstance(loss, type) and issubclass(loss, Likelihood):
         raise UserError(f"loss must be a likelihood, {loss.__name__}(…), got its class")
-    if isinstance(loss, str) and loss in NAMED:
-        return NAMED[loss]()
-    if isinstance(loss, str) and loss in AXES:
-        return PerPosition(AXES[loss])
-    if callable(loss):
-        return LossFunction(loss)
-    if not isinstance(loss, str) or loss != "cross_entropy":
-        names = ("cross_entropy", "gaussian", "heteroscedastic", *NAMED, *AXES)
+    if name in BY_NAME:
+        return BY_NAME[name]()
+    if not callable(loss):
+        first, *others = BY_NAME
+        names = (first, "gaussian", *others)
         raise UserError(
             f"loss must be {', '.join(map(repr, names))}, a Likelihood or a function of outputs and targets, got "
             f"{shown(loss)}{near_miss(loss, names)}"
         )
-    return Classes()
+    return LossFunction(loss)
 
 
 def distributed_to_json(likelihood: Distributed) -> dict[str, Any]:

@@ -134,7 +134,7 @@ class FromModule(PredictiveTask):
         self.name, self.version, self._model_fn = name, str(version), model_fn
         self.likelihood = likelihood(loss, noise)
         self.predicts, self.noise = self.likelihood.predicts, self.likelihood.noise
-        ok = output is None or isinstance(output, str) or is_int(output)
+        ok = isinstance(output, str | None) or is_int(output)
         require(ok, "output", output, "be a name or a position in what the model returns")
         given = {"train": train_set, "test": test_set, "val": val}
         self._sets = {

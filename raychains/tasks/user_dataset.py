@@ -62,8 +62,6 @@ class UserDataset:
             raise UserError(f"collate_fn must be left out: {name} holds its examples as tensors of one shape already")
         self._dataset = None if pair is not None else _dataset(data, name, collate)
         self._resident = pair
-        own = getattr(data, "fingerprint", None)
-        stated = own if isinstance(own, str) else None
         small = resident if resident is not None else pair is not None or self._bytes() <= _room()
         if self._dataset is not None and small and collate is None:
             self._resident = tree.mapped(lambda *parts: torch.cat(parts), *self._read())
@@ -73,7 +71,8 @@ class UserDataset:
         self._targets: Tensor | None = None if self._resident is None else self._resident[1]
         self.not_finite: list[int] = []
         """Indices of examples with NaN or infinity, as far as the data were read for their hash."""
-        self.fingerprint = f"stated/{stated}" if stated is not None else self._hash()
+        stated = getattr(data, "fingerprint", None)
+        self.fingerprint = f"stated/{stated}" if isinstance(stated, str) else self._hash()
         """A hash of all examples; or what the data set itself states as its text ``fingerprint``, which is believed."""
         self._source: Source | None = None
 
@@ -240,24 +239,25 @@ def _refuse_other_pairs(parts: Sequence[Any], name: str) -> None:
     if all(isinstance(part, tuple | list) and len(part) == 2 for part in parts):
         return
     for part, what in zip(parts, ("inputs", "targets"), strict=True):
-        if isinstance(part, Tensor | np.ndarray):
-            instead = "" if part.ndim else "its first axis must be that of examples"
-        elif hasattr(part, "to_numpy"):
-            instead = "pass its .to_numpy()"
-        elif isinstance(part, Mapping | tuple) and what == "inputs":
-            kinds = sorted({type(leaf).__name__ for leaf in tree.leaves(part)} - {"Tensor", "ndarray"})
-            instead = f"its leaves must be arrays [n, …], got {', '.join(kinds) or 'one without an axis of examples'}"
-        elif isinstance(part, tuple) and what == "targets":
-            instead = "a target is one tensor: join several by torch.stack([a, b], 1)"
-        elif isinstance(part, tuple | list) and isinstance(next(iter(part), 0), Tensor | np.ndarray):
-            instead = (
-                "stack a list of examples, or give a list of pairs (input, target) and a collate_fn that pads them"
-            )
-        else:
-            instead = "make it a tensor, as torch.as_tensor does"
-        if instead:
+        if instead := _instead(part, what):
             got = f"a {type(part).__name__} as {what}: {instead}"
             raise UserError(f"{name} must be a pair of tensors or arrays (inputs, targets), got {got}")
+
+
+def _instead(part: Any, what: str) -> str:
+    """Return what to do with inputs or targets that are no tensor; nothing of one."""
+    if isinstance(part, Tensor | np.ndarray):
+        return "" if part.ndim else "its first axis must be that of examples"
+    if hasattr(part, "to_numpy"):
+        return "pass its .to_numpy()"
+    if isinstance(part, Mapping | tuple) and what == "inputs":
+        kinds = sorted({type(leaf).__name__ for leaf in tree.leaves(part)} - {"Tensor", "ndarray"})
+        return f"its leaves must be arrays [n, …], got {', '.join(kinds) or 'one without an axis of examples'}"
+    if isinstance(part, tuple):
+        return "a target is one tensor: join several by torch.stack([a, b], 1)"
+    if isinstance(part, list) and isinstance(next(iter(part), 0), Tensor | np.ndarray):
+        return "stack a list of examples, or give a list of pairs (input, target) and a collate_fn that pads them"
+    return "make it a tensor, as torch.as_tensor does"
 
 
 def _dataset(given: Any, name: str, collate: Collate | None) -> Any:

@@ -65,8 +65,7 @@ def check(model: Any, field: str = "model_fn") -> nn.Module:
                 f"{field} must build buffers that a safetensors file can hold, got {name!r} of complex128: make it "
                 "complex64, or keep its real and imaginary parts"
             )
-        rounds = buffer.is_floating_point() or buffer.is_complex()
-        if name in saved and rounds and not bool(torch.isfinite(buffer).all()):
+        if name in saved and not bool(torch.isfinite(buffer).all()):
             raise UserError(
                 f"{field} must build finite buffers, got {name!r} with others: register a mask that holds infinities with persistent=False"
             )

@@ -85,16 +85,16 @@ class Manifest:
 
     def _check(self) -> None:
         """Raise `ValueError` for what no prepared set holds."""
-        texts = (*self.classes, *self.words, *self.skipped, self.name, *(s.fingerprint for s in self.splits.values()))
-        shards = [shard for split in self.splits.values() for shard in split.shards]
-        numbers = [self.seed, self.converted, *(n for s in shards for n in (s.bytes, *s.rows))]
-        if not all(isinstance(text, str) and _is_utf8(text) for text in (*texts, *(s.file for s in shards))):
+        shards = list(chain.from_iterable(split.shards for split in self.splits.values()))
+        texts = (self.name, *self.classes, *self.words, *self.skipped, *(s.fingerprint for s in self.splits.values()))
+        numbers = [self.seed, self.converted, *chain.from_iterable((s.bytes, *s.rows) for s in shards)]
+        if not all(map(_is_text, (*texts, *(s.file for s in shards)))):
             raise ValueError("names must be texts")
-        if not all(is_int(n) and 0 <= n <= MOST for n in numbers):
+        if not all(map(_is_count, numbers)):
             raise ValueError("numbers must be integers of at least 0")
         if not self.classes or any(not split.images for split in self.splits.values()):
             raise ValueError("it must have classes, and each split must hold pictures")
-        if any("/" in s.file or not s.rows or min(s.rows) < 1 for s in shards):
+        if any("/" in s.file or min(s.rows, default=0) < 1 for s in shards):
             raise ValueError("shards must lie beside it and hold pictures")
 
     @classmethod
@@ -130,8 +130,12 @@ class Manifest:
             ) from None
 
 
-def _is_utf8(text: str) -> bool:
-    return not any("\ud800" <= c <= "\udfff" for c in text)
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
+
+
+def _is_count(value: object) -> bool:
+    return is_int(value) and 0 <= value <= MOST
 
 
 def fingerprint(images: Sequence[tuple[int, int, str]]) -> str:

@@ -185,15 +185,10 @@ class Plan:
                 f"source must hold whole pictures, got {len(damaged)} damaged: {'; '.join(damaged[:SHOWN])}{more}; "
                 "`skip_damaged=True` leaves them out"
             )
-        splits = {}
-        for split in self.source.splits:
-            parts = [written[w.name] for w in self.works if w.split == split]
-            if not any(p.images for p in parts):
-                raise UserError(f"source must hold whole pictures of the split {split}, got damaged ones only")
-            splits[split] = Split(
-                shards=tuple(p.shard for p in parts if p.images),
-                fingerprint=fingerprint([i for p in parts for i in p.images]),
-            )
+        splits = {
+            split: _split(split, [written[w.name] for w in self.works if w.split == split])
+            for split in self.source.splits
+        }
         classes, words = self.source.classes, self.source.words
         return Manifest(
             name=self.name,
@@ -231,3 +226,11 @@ def read_report(data: bytes) -> Written:
 def unfinished(works: Sequence[Work], written: Mapping[str, Written]) -> list[Work]:
     """Return the shards that are still to be written."""
     return [w for w in works if w.name not in written]
+
+
+def _split(split: str, parts: Sequence[Written]) -> Split:
+    whole = [part for part in parts if part.images]
+    if not whole:
+        raise UserError(f"source must hold whole pictures of the split {split}, got damaged ones only")
+    images = list(itertools.chain.from_iterable(part.images for part in whole))
+    return Split(shards=tuple(part.shard for part in whole), fingerprint=fingerprint(images))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -48,14 +49,25 @@ def drawing(run: RunData) -> Drawing | None:
         return None
     parts = [arm.chains[0][0].sampler for arm in arms]
     costly = any(part.kind.startswith("entropy-") or samplers.gradients_per_step(part) > 1 for part in parts)
-    single = [c for split in dict.fromkeys((run.comparison.split, "train")) for c in _of_samples(run, split)]
-    if not single and not costly:
-        return None
+    single = [*chain(*(_of_samples(run, split) for split in dict.fromkeys((run.comparison.split, "train"))))]
     exact = any(curve.what == "training nll" for curve in single)
-    of_theta = ", of Entropy-MCMC those of θ" if any(len(samplers.variables(part)) > 1 for part in parts) else ""
-    curves = [*([] if exact else _of_progress(run)), *single]
+    curves = [*([] if exact else _of_progress(run)), *single] if single or costly else []
     if not curves:
         return None
+    return Drawing(
+        name="gradients",
+        title="Progress by gradient evaluations",
+        caption=_caption(run, exact=exact, single=bool(single)),
+        alt="Training loss and test metrics of single samples against gradient evaluations for every arm",
+        draw=lambda: _draw(run, curves),
+        data=[row for curve in curves for row in _rows(curve)],
+    )
+
+
+def _caption(run: RunData, *, exact: bool, single: bool) -> str:
+    """Return the caption; ``exact`` if the training NLL is that of samples, ``single`` if samples were evaluated."""
+    parts = [arm.chains[0][0].sampler for arm in run.comparison.arms]
+    of_theta = ", of Entropy-MCMC those of θ" if any(len(samplers.variables(part)) > 1 for part in parts) else ""
     text = (
         "After as many gradient evaluations, each of one training example, by one chain; the inner steps of Entropy-SG(L)D "
         "count as what they cost. "
@@ -66,15 +78,8 @@ def drawing(run: RunData) -> Drawing | None:
         if single
         else "raychains evaluate RUN --views samples adds the test metrics of every kept sample. "
     )
-    return Drawing(
-        name="gradients",
-        title="Progress by gradient evaluations",
-        caption=text
-        + f"Lines are means over chains{' and repeats' if run.repeated else ''}, bands ± one standard deviation over them.",
-        alt="Training loss and test metrics of single samples against gradient evaluations for every arm",
-        draw=lambda: _draw(run, curves),
-        data=[row for curve in curves for row in _rows(curve)],
-    )
+    repeats = " and repeats" if run.repeated else ""
+    return text + f"Lines are means over chains{repeats}, bands ± one standard deviation over them."
 
 
 def _of_progress(run: RunData) -> Iterator[Curve]:
@@ -144,18 +149,23 @@ def _draw(run: RunData, curves: list[Curve]) -> Figure:
     for curve in curves:
         _plot(axes[shown.index(curve.what)], curve, arms.index(curve.arm))
     for i, (axis, what) in enumerate(zip(axes, shown, strict=True)):
-        kind, _, metric = what.rpartition(" ")
-        if not any((c.mean < 0).any() for c in curves if c.what == what):  # a density's NLL may be negative
-            axis.set_yscale("log", nonpositive="clip")
-            low, high = axis.get_ylim()
-            log_axis(axis.yaxis, subs=next(ticks for above, ticks in TICKS if high / low >= above))
-        axis.set_ylabel(f"{kind.capitalize()} {SHOWN[metric][0]}")
+        _label(axis, what, negative=any((c.mean < 0).any() for c in curves if c.what == what))
         axis.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f} k" if value else "0")
         if i + columns >= len(shown):
             axis.set_xlabel("Gradient evaluations of a chain")
             axis.tick_params(labelbottom=True)
     legend(figure, [entry(a.label, **_style(i)) for i, a in enumerate(arms)], columns=3)
     return figure
+
+
+def _label(axis: Any, what: str, *, negative: bool) -> None:
+    """Scale and label the axis of a panel's metric; a density's NLL may be ``negative``."""
+    kind, _, metric = what.rpartition(" ")
+    if not negative:
+        axis.set_yscale("log", nonpositive="clip")
+        low, high = axis.get_ylim()
+        log_axis(axis.yaxis, subs=next(ticks for above, ticks in TICKS if high / low >= above))
+    axis.set_ylabel(f"{kind.capitalize()} {SHOWN[metric][0]}")
 
 
 def _plot(axis: Any, curve: Curve, rank: int) -> None:

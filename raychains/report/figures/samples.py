@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -49,15 +50,7 @@ class Curve:
 
 def drawing(run: RunData) -> Drawing | None:
     """Metrics against the number of samples; None before any arm is evaluated."""
-    curves = []
-    for arm in run.comparison.arms:
-        mine = run.of(run.curves, arm)
-        for metric in run.metrics if len(mine) else ():
-            if metric.name in mine.columns:
-                n, mean, error = mean_and_error(mine, metric.name)
-                x = draws_of(run.chains(arm) or arm.chains[0], n) if run.by_blocks else n
-                curves.append(Curve(arm, metric, x, mean, error))
-    if not curves:
+    if not (curves := list(_curves(run))):
         return None
     band = " Bands: ± one standard error over the repeats." if run.results.groupby("arm").size().max() > 1 else ""
     names = " and ".join(dict.fromkeys(c.metric.label for c in curves))
@@ -150,6 +143,16 @@ def _panels(run: RunData, curves: Sequence[Curve]) -> tuple[Figure, dict[int, Ax
     return figure, {i: axes[metrics.index(c.metric)][column[c.arm.name]] for i, c in enumerate(curves)}, axes
 
 
+def _curves(run: RunData) -> Iterator[Curve]:
+    for arm in run.comparison.arms:
+        mine = run.of(run.curves, arm)
+        for metric in run.metrics if len(mine) else ():
+            if metric.name in mine.columns:
+                n, mean, error = mean_and_error(mine, metric.name)
+                x = draws_of(run.chains(arm) or arm.chains[0], n) if run.by_blocks else n
+                yield Curve(arm, metric, x, mean, error)
+
+
 def _samples(run: RunData, curves: Sequence[Curve]) -> Figure:
     figure, places, axes = _panels(run, curves)
     for i, curve in enumerate(curves):
@@ -163,7 +166,7 @@ def _samples(run: RunData, curves: Sequence[Curve]) -> Figure:
         expected = expected_modes(curve.arm) if is_mixture(run.comparison) and curve.metric.name == "modes" else None
         if expected is not None:
             axis.plot([0, curve.x[-1]], [expected] * 2, color=colour, linestyle=":", linewidth=1, zorder=1)
-    for axis in (axis for row in axes for axis in row):
+    for axis in chain(*axes):
         if run.by_blocks:
             axis.xaxis.set_major_formatter(COUNT)
             axis.set_ylim(0, max(MODES * 1.04 if is_mixture(run.comparison) else 0.0, axis.get_ylim()[1]))
