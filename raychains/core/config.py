@@ -130,6 +130,14 @@ class Common(Options):
         super().__post_init__()
         if not self.store:
             object.__setattr__(self, "store", os.environ.get("RAYCHAINS_STORE") or "runs")
+        gpus, workers = self.gpus_per_chain, self.workers_per_chain
+        if gpus is None or gpus <= 1 or gpus != int(gpus):
+            # Two ranks on one GPU cannot exchange anything by nccl.
+            fits = workers in (None, 1) or gpus in (None, 0, 1)
+            require(fits, "gpus_per_chain", gpus, f"be 0 or 1 for each of several workers, or {workers}, their number")
+        else:
+            fits, allowed = workers in (None, gpus), f"be left out or {gpus:g} beside `gpus_per_chain={gpus:g}`"
+            require(fits, "workers_per_chain", workers, allowed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,19 +13,10 @@ from raychains.planning.method_settings import MethodSettings
 
 
 def workers_of(options: Common) -> tuple[int, float | None]:
-    """Return the workers of each chain and the GPUs of each; whole GPUs of a chain above one are workers of one each.
-
-    Raises:
-        UserError: both are given and do not fit.
-    """
-    gpus, workers = options.gpus_per_chain, options.workers_per_chain
+    """Return the workers of each chain and the GPUs of each; whole GPUs of a chain above one are workers of one each."""
+    gpus = options.gpus_per_chain
     if gpus is None or gpus <= 1 or gpus != int(gpus):
-        # Two ranks on one GPU cannot exchange anything by nccl.
-        fits = workers in (None, 1) or gpus in (None, 0, 1)
-        require(fits, "gpus_per_chain", gpus, f"be 0 or 1 for each of several workers, or {workers}, their number")
-        return workers or 1, gpus
-    fits = workers is None or workers == gpus
-    require(fits, "workers_per_chain", workers, f"be left out or {gpus:g} beside `gpus_per_chain={gpus:g}`")
+        return options.workers_per_chain or 1, gpus
     return int(gpus), 1.0
 
 
