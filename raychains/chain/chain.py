@@ -22,7 +22,7 @@ from raychains.chain.last_layer import LastLayer
 from raychains.chain.loss_limit import FIRST, loss_limit
 from raychains.chain.microbatch import MicroBatches, compare
 from raychains.chain.pack import Pack, Packs
-from raychains.chain.pack import check as check_pack
+from raychains.chain.packable import check as check_pack
 from raychains.chain.precision import Execution, check_prior, like
 from raychains.chain.process_group import Group
 from raychains.core import gpus

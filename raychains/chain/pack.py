@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from inspect import unwrap
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -30,22 +29,20 @@ from torch import Tensor, nn
 from raychains import priors, samplers
 from raychains.chain.compiler import compiled
 from raychains.chain.isokinetic_pack import NOISE_AHEAD, Batch, Drawn, IsokineticRows
+from raychains.chain.packable import check, key, moves_together
 from raychains.core import gpus
-from raychains.core.errors import UserError, require
-from raychains.core.sample import THETA, Progress
+from raychains.core.errors import require
+from raychains.core.sample import Progress
 from raychains.core.spec import ChainSpec, canonical_json
-from raychains.data.source import EpochOrder, Resident
+from raychains.data.source import EpochOrder
 from raychains.models import stacked
 from raychains.models.stacked import VECTOR
-from raychains.priors import Centred
 from raychains.samplers import LastLayerLaplace, Sampler
 from raychains.samplers.closure import ClosureSampler
 from raychains.samplers.isokinetic import Isokinetic
 from raychains.schedules import Schedule, ScheduleValues
 from raychains.tasks import Task
 from raychains.tasks.base import LogDensity, PredictiveTask
-from raychains.tasks.likelihoods import belongs
-from raychains.tasks.user_model import train
 
 Stop = Callable[[], bool]
 AHEAD = 64
@@ -100,111 +97,6 @@ class Member(Protocol):
 
     def measure_last_layer(self) -> Tensor | None:
         """Measure the last layer on the next step's batch and return its loss, if the sampler's settings are such; else None."""
-
-
-def check(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> None:
-    """Refuse a pack of chains that cannot be one program.
-
-    Raises:
-        UserError: a task, a network, a sampler or an execution that packs do not have.
-    """
-    why = refusal(spec, task, model)
-    require(why is None, "pack", spec.pack, f"be left out for this chain: {why}")
-
-
-def refusal(spec: ChainSpec, task: Task, model: nn.Module | None = None) -> str | None:
-    """Return why a chain cannot be part of a pack; None where it can."""
-    kind = samplers.KINDS[spec.sampler.kind]
-    ours = (Sampler.step, ClosureSampler.step, LastLayerLaplace.step)
-    own_step = all(unwrap(kind.step) is not unwrap(step) for step in ours)  # torch wraps them
-    if not issubclass(kind, Isokinetic) and own_step:
-        return f"sampler {spec.sampler.kind} has a step of its own"
-    if kind.gradients_per_step > 1 and not issubclass(kind, ClosureSampler):
-        return f"sampler {spec.sampler.kind} takes {kind.gradients_per_step} gradients a step and is no ClosureSampler"
-    for name, allowed in (("micro_batch", None), ("sample_only", ())):
-        if getattr(spec, name) != allowed:
-            return f"it has {name} {getattr(spec, name)}"
-    if spec.compile == "cuda-graphs":
-        return "it has compile cuda-graphs, and steps of packs are compiled by default alone"
-    if isinstance(task, LogDensity):
-        if issubclass(kind, Isokinetic):
-            return f"sampler {spec.sampler.kind} is packed for networks alone, and its task is a density"
-        return _refusal_of_density(spec, task)
-    if spec.compile != "none" and not issubclass(kind, Isokinetic):
-        return f"it has compile {spec.compile}, and of networks' packs those of mclmc alone are compiled"
-    if spec.lanes > 1:
-        return f"it has lanes {spec.lanes}"
-    if spec.prior is not None and spec.prior.kind == Centred.kind:
-        return "its prior is centred at its start, as that of local chains is"
-    if spec.prior is not None and issubclass(kind, Isokinetic):
-        return f"sampler {spec.sampler.kind} is packed with a Gaussian prior on all parameters alone"
-    if spec.precision == "bf16":
-        return "bf16 is not packed"
-    own = [name for name in ("epoch", "epoch_among") if getattr(type(task), name) is not getattr(PredictiveTask, name)]
-    return task_refusal(task, model) or (f"its task has its own {own[0]}()" if own else None)
-
-
-def task_refusal(task: Task, model: nn.Module | None = None) -> str | None:
-    """Return why networks of a task cannot be computed as rows of one program; None where they can."""
-    if not isinstance(task, PredictiveTask):
-        return "its task is neither a network with a likelihood nor a density"
-    own = [name for name in ("loss", "backward") if getattr(type(task), name) is not getattr(PredictiveTask, name)]
-    if own or task.own_prior or task.prior is not None:
-        return f"its task has {f'its own {own[0]}()' if own else 'a prior of its own'}"
-    if type(task).augmented is not PredictiveTask.augmented and getattr(task, "augment", True):
-        return "its training examples are augmented"
-    if not (belongs(task.likelihood, "each") and belongs(task.likelihood, "gradients")):
-        return "its likelihood gives the loss of a batch alone"
-    if not isinstance(task.source, Resident):
-        return "its data are streamed"
-    if task.memory_format is not torch.contiguous_format:
-        return "channels_last is not packed"
-    inputs = task.prepare(task.source.batch(torch.zeros(1, dtype=torch.int64))[0])
-    if not isinstance(inputs, Tensor):
-        return "its inputs are several tensors"
-    model = model if model is not None else train(task.build_model(seed=0, lanes=1))
-    try:
-        first = next(layer for layer in stacked.layers(model) if isinstance(layer, str))
-    except UserError as error:
-        return str(error)
-    if inputs.numel() != model.get_submodule(first).in_features:
-        return f"its network takes inputs {list(inputs.shape[1:])} as several vectors"
-    return None
-
-
-def _refusal_of_density(spec: ChainSpec, task: LogDensity) -> str | None:
-    kind = samplers.KINDS[spec.sampler.kind]
-    if not _together(spec):
-        return f"sampler {spec.sampler.kind} with its settings moves each chain by itself, and its task is a density"
-    if kind.variables(spec.sampler.settings) != {THETA: 1}:
-        return f"sampler {spec.sampler.kind} draws more than θ, and its task is a density"
-    if not task.has_packed_gradient(spec.batch_size):
-        return "its gradient has noise of its own, or its task another backward()"
-    if not task.pointwise and spec.compile == "none":  # compiled chains are not exact, so that the last bits may differ
-        return "its density's gradient is not elementwise over points: that takes compile default"
-    return None if spec.block_draws else "its draws are stored one by one"
-
-
-def _together(spec: ChainSpec) -> bool:
-    """Return whether one update moves all rows: the sampler's is `apply` with its `coefficients`, and nothing more."""
-    kind = samplers.KINDS[spec.sampler.kind]
-    names = ("_update", "apply", "coefficients")
-    update, apply, coefficients = (next(i for i, c in enumerate(kind.__mro__) if n in vars(c)) for n in names)
-    return update >= apply == coefficients and kind.updates_together(spec.sampler.settings)
-
-
-def key(spec: ChainSpec) -> str:
-    """Return one text for all chains that one pack can hold: their specs without what may differ from row to row."""
-    kind = samplers.KINDS[spec.sampler.kind]
-    own = {"seed", "repeat", "chain", "start", "start_chain"}
-    if not issubclass(kind, Isokinetic):  # whose rows are at one step of one schedule
-        own |= {"schedule", "steps"}
-    plain = {n: v for n, v in spec.to_json().items() if n not in own}
-    if issubclass(kind, Isokinetic) or _together(spec):
-        plain["sampler"] = {n: v == 0 if n in kind.elementwise else v for n, v in plain["sampler"].items()}
-    else:
-        plain["sampler"] = {n: v for n, v in plain["sampler"].items() if n in ("kind", "m_sharpness")}
-    return canonical_json(plain)
 
 
 @dataclass(eq=False)
@@ -306,7 +198,7 @@ class Pack:
         """How many numbers it needs at every step."""
         self._states: dict[str, tuple[Tensor, float | None]] = {}
         """Its states, as the parameters, and what each begins with: None is a copy of these."""
-        if not isinstance(chain.sampler, Isokinetic) and not _together(chain.spec):
+        if not isinstance(chain.sampler, Isokinetic) and not moves_together(chain.spec):
             return
         self._joint = samplers.build(
             chain.spec.sampler, [self._theta], lr=own["lr"], temperature=own["temperature"], seed=0, lanes=rows

@@ -8,7 +8,7 @@ from typing import Any
 
 from raychains import tasks
 from raychains.chain import precision
-from raychains.chain.pack import key as pack_key
+from raychains.chain.packable import key as pack_key
 from raychains.chain.proof import Trial
 from raychains.core.errors import Interrupted
 from raychains.orchestration import pending_views

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from raychains import priors, samplers, schedules, tasks
-from raychains.chain import last_layer, pack, planned_network
+from raychains.chain import last_layer, packable, planned_network
 from raychains.chain.planned_network import Start
 from raychains.chain.precision import check_task, not_exact
 from raychains.core.config import Common, Run, Sampling
@@ -689,7 +689,7 @@ def _pack(options: Sampling, spec: ChainSpec, task: Task, name: str) -> int:
         return 0
     workers, _ = workers_of(options)
     repeats, _ = repeats_and_lanes(options, task, name)
-    why = pack.refusal(dataclasses.replace(spec, pack=1), task)
+    why = packable.refusal(dataclasses.replace(spec, pack=1), task)
     if compiled:
         require(why is None, "compile", spec.compile, f"be none for task {name} here: {why}")
     if options.pack == "none":
