@@ -30,6 +30,7 @@ from raychains import priors, samplers
 from raychains.chain.compiler import compiled
 from raychains.chain.isokinetic_pack import NOISE_AHEAD, Batch, Drawn, IsokineticRows
 from raychains.chain.packable import check, key, moves_together
+from raychains.chain.random_streams import RandomStreams
 from raychains.core import gpus
 from raychains.core.errors import require
 from raychains.core.sample import Progress
@@ -65,7 +66,7 @@ class Member(Protocol):
     schedule: Schedule
     step: int
     num_data: int
-    dropout: list[Tensor]
+    streams: RandomStreams
 
     @property
     def done(self) -> bool:
@@ -85,6 +86,9 @@ class Member(Protocol):
 
     def moved(self, steps: int, setting: ScheduleValues) -> list[Any]:
         """Note steps that were made, the last of them under ``setting``; return the events."""
+
+    def apply(self, setting: ScheduleValues) -> None:
+        """Give the sampler a step's learning rate and temperature."""
 
     def settle(self, losses: Tensor) -> None:
         """Take a place for the sum of losses."""
@@ -254,7 +258,7 @@ class Pack:
             row = min(set(range(self.width)) - {lane.row for lane in self._lanes.values()})
             kind = canonical_json([chain.spec.schedule.to_json(), chain.spec.sampler.to_json()])
             dropout = torch.Generator(self._theta.device)
-            dropout.set_state(chain.dropout[-1])
+            dropout.set_state(chain.streams.dropout[-1])
             self._lanes[chain] = _Lane(chain, row, kind, dropout)
             for name, p in chain.sampled.items():
                 self._views(self._theta)[name][row] = p.detach()
@@ -432,7 +436,7 @@ class Pack:
             if lane.result is not None:  # its own update failed
                 continue
             if self._density is None and self._network.drops:
-                lane.chain.dropout = [*lane.chain.dropout[:-1], lane.dropout.get_state()]
+                lane.chain.streams.set_dropout(lane.dropout.get_state())
             done = lane.chain.step - lane.at
             self._rewind(lane, lane.numbers[done - made : done])
             if self._density is not None:  # the last step's draw is the chain's own to keep
@@ -607,9 +611,7 @@ class Pack:
 
     def _set(self, lane: _Lane) -> None:
         """Give a chain's own sampler the next step's setting."""
-        setting = lane.ahead[lane.chain.step - lane.at]
-        for group in lane.chain.sampler.param_groups:
-            group["lr"], group["temperature"] = setting.lr, setting.temperature
+        lane.chain.apply(lane.ahead[lane.chain.step - lane.at])
 
     def _update(self, number: int, lanes: Sequence[_Lane]) -> None:
         """Move all rows by the ``number``-th of the prepared steps."""
