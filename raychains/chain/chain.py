@@ -126,8 +126,8 @@ class Chain:
         self._failure: Diverged | None = None
         self.streams = RandomStreams(spec, self.task, self.device)
         self._backward = Backward(spec, self.task, self.model, self.streams.augmentation)
-        self._losses = Losses(self.device)
-        self._draws: Block | Network = (
+        self.losses = Losses(self.device)
+        self.draws: Block | Network = (
             Block(spec.block_draws, self.model, self.sampler)
             if spec.block_draws
             else Network(spec, self.task, self.model, self.sampler, self.sampled, self._execution.place)
@@ -231,11 +231,11 @@ class Chain:
                 self.leave()
 
     def stepping(self) -> AbstractContextManager[None]:
-        """See `raychains.chain.pack.Member`."""
+        """See `raychains.chain.pack_row.Member`."""
         return self._execution.stepping()
 
     def order(self, epoch: int) -> Sequence[Any]:
-        """See `raychains.chain.pack.Member`."""
+        """See `raychains.chain.pack_row.Member`."""
         # A full batch keeps epoch 0's order, so that a resumed chain sees the same.
         if self._order[0] != epoch and (self.spec.steps_per_epoch > 1 or self._order[0] < 0):
             seed = stream_seed(self.spec, "order", epoch)
@@ -247,42 +247,28 @@ class Chain:
         return self._order[1]
 
     def logs(self, step: int) -> bool:
-        """See `raychains.chain.pack.Member`."""
+        """See `raychains.chain.pack_row.Member`."""
         return step % self._log_every == 0 or step == self.spec.steps
 
     def measures(self, step: int) -> bool:
-        """See `raychains.chain.pack.Member`."""
+        """See `raychains.chain.pack_row.Member`."""
         return self._early is not None and (step % self.spec.steps_per_epoch == 0 or step == self.spec.steps)
 
     def moved(self, steps: int, setting: ScheduleValues) -> list[Event]:
-        """See `raychains.chain.pack.Member`."""
+        """See `raychains.chain.pack_row.Member`."""
         if not self.spec.block_draws:  # densities have no loss
-            self._losses.count += steps
+            self.losses.count += steps
         self._measure()
         self.apply(setting)
         return self._events(setting)
 
     def apply(self, setting: ScheduleValues) -> None:
-        """See `raychains.chain.pack.Member`."""
+        """See `raychains.chain.pack_row.Member`."""
         for group in self.sampler.param_groups:
             group["lr"], group["temperature"] = setting.lr, setting.temperature
 
-    def settle(self, losses: Tensor) -> None:
-        """See `raychains.chain.pack.Member`."""
-        losses.copy_(self._losses.sum)
-        self._losses.sum = losses
-
-    def room(self) -> int:
-        """See `raychains.chain.pack.Member`."""
-        return self._draws.room
-
-    def keep(self, draws: Tensor) -> None:
-        """See `raychains.chain.pack.Member`."""
-        assert isinstance(self._draws, Block)
-        self._draws.extend(draws)
-
     def measure_last_layer(self) -> Tensor | None:
-        """See `raychains.chain.pack.Member`."""
+        """See `raychains.chain.pack_row.Member`."""
         if self._last_layer is None or self.sampler.param_groups[0]["temperature"] == 0:
             return None
         epoch, position = divmod(self.step, self.spec.steps_per_epoch)
@@ -327,14 +313,14 @@ class Chain:
             losses = [None if a.loss is None else self.sampler.shown_loss(a.loss) for a in again]
         if losses[0] is not None:
             several = len(losses) > 1
-            self._losses.add(torch.stack([x for x in losses if x is not None]).mean() if several else losses[0])
+            self.losses.add(torch.stack([x for x in losses if x is not None]).mean() if several else losses[0])
         self.step += 1
         self._measure()
         return setting
 
     def _measure(self) -> None:
         if self.step == 1:
-            self._losses.begin()
+            self.losses.begin()
         if self.measures(self.step):
             assert self._early is not None
             self._early.measure(self.model, self.device)
@@ -378,7 +364,7 @@ class Chain:
 
     def _events(self, setting: ScheduleValues) -> list[Event]:
         log = self.logs(self.step)
-        sampled = self._draws.due(setting.keep if self._early is None else self.done, self.done)
+        sampled = self.draws.due(setting.keep if self._early is None else self.done, self.done)
         if not (log or sampled):
             return []
         loss, kinetic, found = self._numbers(log)
@@ -391,7 +377,7 @@ class Chain:
                 self._early.restore(self.model)  # the chain's last event: nothing comes after it
             events += self._samples(at, loss)
         if log:
-            self._losses.record(loss, first=self.step == self._log_every)
+            self.losses.record(loss, first=self.step == self._log_every)
             held_out = self._early.loss if self._early is not None else None
             events.append(Progress(**at, loss=loss, kinetic_temperature=kinetic, held_out_loss=held_out))
         return events
@@ -407,7 +393,7 @@ class Chain:
         The device is waited for once.
         """
         kinetic, found = self.sampler.kinetic() if log else None, self.sampler.step_length()
-        loss, value = self._losses.mean(kinetic if found is None else found)  # no sampler has both
+        loss, value = self.losses.mean(kinetic if found is None else found)  # no sampler has both
         if loss is not None and not math.isfinite(loss):
             self._fail(f"the loss is {loss}")
         return loss, value if found is None else None, None if found is None else value
@@ -416,7 +402,7 @@ class Chain:
         """One sample per draw that the sampler yields here, each with the index that its variable counts."""
         samples: list[Event] = []
         per_keep, seen = sample_index.per_keep(self.spec), Counter[str]()
-        for variable, draws, tensors in self._draws.take():
+        for variable, draws, tensors in self.draws.take():
             self._check_finite(tensors)
             nth = seen[variable]
             seen[variable] += 1
@@ -435,9 +421,9 @@ class Chain:
         """Refuse a sample of a chain whose loss is beyond its limit; only the spec and the chain's state decide."""
         if self._early is not None and self._early.best_loss is not None:
             loss = self._early.best_loss  # that of the weights that are kept
-        elif loss is not None and self._losses.count < self.spec.steps_per_epoch and self._losses.recorded is not None:
-            loss = min(loss, self._losses.recorded)  # a few minibatches may be the worst examples alone
-        start = self._losses.start
+        elif loss is not None and self.losses.count < self.spec.steps_per_epoch and self.losses.recorded is not None:
+            loss = min(loss, self.losses.recorded)  # a few minibatches may be the worst examples alone
+        start = self.losses.start
         if loss is None or start is None or self.step < FIRST:
             return
         d, temperature = sum(p.numel() for p in self.sampled.values()), self.schedule.temperature
@@ -488,10 +474,10 @@ class Chain:
             Diverged: anything in it is not finite, so that no checkpoint ever is; or `advance` raised it.
         """
         self._refuse_failed()
-        block = self._draws.state()
+        block = self.draws.state()
         self._check_finite(self._stored())
         self._check_finite(self._sampler_tensors())
-        self._check_finite({"the loss": self._losses.sum})
+        self._check_finite({"the loss": self.losses.sum})
         for variable, tensors in (block or {}).items():
             self._check_finite({f"a draw of {variable}, {name},": t for name, t in tensors.items()})
         return {
@@ -502,7 +488,7 @@ class Chain:
             "buffers": initialization.unsaved(self.model),
             "sampler": self.sampler.state_dict(),
             **self.streams.state_dict(),
-            **self._losses.state_dict(),
+            **self.losses.state_dict(),
             "block": block,
             "noise_attempt": self.noise_attempt,
             **({} if self._older else {"without_gradient": WITHOUT_GRADIENT}),
@@ -512,7 +498,7 @@ class Chain:
     def _stored(self) -> dict[str, Tensor]:
         """The model's state without what stays at the start."""
         state = self.model.state_dict()
-        return {name: state[name] for name in self._draws.names} if isinstance(self._draws, Network) else state
+        return {name: state[name] for name in self.draws.names} if isinstance(self.draws, Network) else state
 
     def check_ranks(self) -> None:
         """Compare this rank's parameters, sampler's state and noise with rank 0's; all ranks call it at the same step.
@@ -547,8 +533,8 @@ class Chain:
         for p, own in self.sampler.state.items():
             own.update({name: like(p, value) for name, value in own.items() if isinstance(value, Tensor)})
         self.streams.load_state_dict(state)
-        self._losses.load_state_dict(state)
-        self._draws.load(state["block"])
+        self.losses.load_state_dict(state)
+        self.draws.load(state["block"])
         if self._early is not None:
             self._early.load_state_dict(state["early_stop"], self.device)
 

@@ -115,7 +115,7 @@ class JointUpdate:
                 buffer[noisy, :, row.index, :size] = drawn
 
     def rewind(self, row: Row, made: int) -> None:
-        """Put a row's noise where the last ``made`` steps have left it; what was made ready beyond is made again."""
+        """Set a row's stream to where the last ``made`` steps have left it; noise prepared beyond is drawn again."""
         if self._noise_buffer.is_cpu:  # a GPU draws what it needs
             noisy = int((row.numbers[row.made - made : row.made, 0] > 0).sum())
             self._sequence(row).position = row.noise_from + noisy * self._noise_buffer.shape[1] * self._parameters.size

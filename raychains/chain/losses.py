@@ -30,6 +30,11 @@ class Losses:
         self.sum += loss
         self.count += 1
 
+    def move(self, place: Tensor) -> None:
+        """Keep the sum in ``place`` from now on."""
+        place.copy_(self.sum)
+        self.sum = place
+
     def begin(self) -> None:
         """Note the loss of a chain's first step."""
         if self.count:

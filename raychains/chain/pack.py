@@ -115,7 +115,7 @@ class Pack:
             self._parameters.join(row)
             if self._joint is not None:
                 self._joint.join(row)
-            chain.settle(self._losses[index])
+            chain.losses.move(self._losses[index])
             if self._networks is not None:
                 self._networks.batches.join(row)
             if self._isokinetic is not None:
@@ -130,7 +130,7 @@ class Pack:
             self._parameters.leave(row)
             if self._joint is not None:
                 self._joint.leave(row)
-            chain.settle(torch.zeros_like(self._losses[row.index]))
+            chain.losses.move(torch.zeros_like(self._losses[row.index]))
             if self._networks is not None:
                 self._networks.batches.leave(row)
             if self._isokinetic is not None:
@@ -251,7 +251,7 @@ class Pack:
         group: dict[str, Any] = dict(chain.sampler.param_groups[0])
         ahead: list[ScheduleValues] = []
         numbers = []
-        epoch, room = chain.spec.steps_per_epoch, chain.room()
+        epoch, room = chain.spec.steps_per_epoch, chain.draws.room
         whole = self._networks is None or self._networks.batches.whole
         for step in range(chain.step + 1, min(chain.step + AHEAD, chain.spec.steps) + 1):
             setting = chain.schedule.at(step)

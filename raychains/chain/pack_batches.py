@@ -40,17 +40,17 @@ class PackBatches:
         self._targets = torch.empty(0)
 
     def join(self, row: Row) -> None:
-        """Make place for a chain that comes."""
+        """Reserve the row of a chain that joins."""
         self._weights[:, row.index] = 1 / self.size
         self._stale = True
 
     def leave(self, row: Row) -> None:
-        """Empty the row of a chain that goes."""
+        """Clear the row of a chain that leaves."""
         self._indices[:, row.index] = self._weights[:, row.index] = 0
         self._stale = True
 
     def prepare(self, rows: Iterable[Row], moving: Iterable[Row], steps: int) -> None:
-        """Make ready the batches of the coming steps of the rows that move, or of all, where these stay the same."""
+        """Prepare the batches of the coming steps: of the rows that move, or of all rows where batches stay the same."""
         if self.whole and not self._stale:
             return
         for row in rows if self.whole else moving:
@@ -80,7 +80,7 @@ class PackBatches:
             self._indices[last, at] = taken[full * batch :][places]
 
     def _divided(self, examples: int) -> tuple[Any, Any]:
-        """Return the places of each sub-batch's examples in a batch, [parts, size], and their weights; what is behind them counts nothing."""
+        """Return the places of each sub-batch's examples in a batch, [parts, size], and their weights; the rest have weight 0."""
         places, weights = np.zeros((self._parts, self.size), dtype=np.int64), np.zeros((self._parts, self.size))
         for part, own in enumerate(np.array_split(np.arange(examples), min(self._parts, examples))):
             places[part, : len(own)], weights[part, : len(own)] = own, 1 / len(own)

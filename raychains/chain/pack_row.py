@@ -10,6 +10,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from raychains.chain.draw_capture import Block, Network
+from raychains.chain.losses import Losses
 from raychains.chain.random_streams import RandomStreams
 from raychains.core.spec import ChainSpec
 from raychains.models import stacked
@@ -36,6 +38,8 @@ class Member(Protocol):
     step: int
     num_data: int
     streams: RandomStreams
+    losses: Losses
+    draws: Block | Network
 
     @property
     def done(self) -> bool:
@@ -58,15 +62,6 @@ class Member(Protocol):
 
     def moved(self, steps: int, setting: ScheduleValues) -> list[Any]:
         """Note steps that were made, the last of them under ``setting``; return the events."""
-
-    def settle(self, losses: Tensor) -> None:
-        """Take a place for the sum of losses."""
-
-    def room(self) -> int:
-        """Return how many draws can be kept before one is an event."""
-
-    def keep(self, draws: Tensor) -> None:
-        """Keep draws [n, …] of the one parameter of a density, at most `room`."""
 
     def measure_last_layer(self) -> Tensor | None:
         """Measure the last layer on the next step's batch and return its loss, if the sampler's settings are such; else None."""

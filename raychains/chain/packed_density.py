@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from raychains.chain.compiler import compiled
+from raychains.chain.draw_capture import Block
 from raychains.chain.joint_update import JointUpdate
 from raychains.chain.pack_row import AHEAD, PackedParameters, Row
 from raychains.core import gpus
@@ -19,7 +20,7 @@ COMPILED = 8
 
 
 class PackedDensity:
-    """Makes steps of all rows, and notes where they lead."""
+    """Makes steps of all rows, and records the positions after each."""
 
     def __init__(self, task: LogDensity, parameters: PackedParameters, update: JointUpdate, *, compiles: bool) -> None:
         self._task, self._parameters, self._update, self._compiles = task, parameters, update, compiles
@@ -38,12 +39,13 @@ class PackedDensity:
         return 1
 
     def keep(self, row: Row, made: int) -> None:
-        """Give a chain its draws of the last ``made`` steps, but for the very last, which it keeps itself."""
+        """Give a chain its draws of the last ``made`` steps except the last one, which it keeps itself."""
         kept = [i for i in range(made - 1) if row.ahead[row.made - made + i].keep]
         if kept:
             (shape,) = self._parameters.shapes.values()
             places = gpus.sent(torch.tensor(kept), self._path.device)
-            row.chain.keep(self._path[places, row.index, : self._parameters.size].unflatten(1, shape))
+            assert isinstance(row.chain.draws, Block)
+            row.chain.draws.extend(self._path[places, row.index, : self._parameters.size].unflatten(1, shape))
 
     def _fill_gradients(self, of_rows: Mapping[str, Tensor], gradients_of_rows: Mapping[str, Tensor]) -> None:
         (points,), (gradients,) = of_rows.values(), gradients_of_rows.values()
