@@ -47,9 +47,9 @@ class PackedDensity:
             assert isinstance(row.chain.draws, Block)
             row.chain.draws.extend(self._path[places, row.index, : self._parameters.size].unflatten(1, shape))
 
-    def _fill_gradients(self, of_rows: Mapping[str, Tensor], gradients_of_rows: Mapping[str, Tensor]) -> None:
-        (points,), (gradients,) = of_rows.values(), gradients_of_rows.values()
-        gradients.copy_(self._task.packed_gradient(points.flatten(0, 1)).view(points.shape))
+    def _fill_gradients(self, parameters: Mapping[str, Tensor], gradients: Mapping[str, Tensor]) -> None:
+        (points,), (filled,) = parameters.values(), gradients.values()
+        filled.copy_(self._task.packed_gradient(points.flatten(0, 1)).view(points.shape))
 
     def _compiled_steps(self, number: int, rows: Sequence[Row]) -> None:
         """Make `COMPILED` of the prepared steps, from the ``number``-th on, by one call."""
