@@ -28,6 +28,7 @@ from raychains.chain.chain import Chain, Diverged  # noqa: E402
 from raychains.core.config import Run  # noqa: E402
 from raychains.core.sample import Sample  # noqa: E402
 from raychains.planning import methods  # noqa: E402
+from raychains.tasks.defaults import defaults_of  # noqa: E402
 
 TASKS = ("yacht", "airfoil", "concrete", "energy", "bikesharing", "protein")
 PROTOCOLS = ("bde", "splits")
@@ -54,7 +55,7 @@ def judged(task: str, protocol: str, method: str, schedule: str, setting: str, l
     """Return the NLL per validation example of one chain, in nats on the standardised scale; infinite where it diverges."""
     name = f"uci-{task}"
     made = tasks.make(name, protocol=protocol, val_split=HELD_OUT)
-    batch = methods.defaults(name, made).batch_size
+    batch = defaults_of(name, made).batch_size
     epochs = max(4, round(steps / math.ceil(made.num_data / batch) / 2) * 2)
     given: dict[str, Any] = {"task": name, "lr": lr, "epochs": epochs, "pack": "none", "val_split": HELD_OUT}
     given |= {"task_settings": (f"protocol={protocol}",)}

@@ -16,7 +16,7 @@ from raychains.data.root import data_root, rooted
 from raychains.planning import Budget, Comparison, budget
 from raychains.planning.budget import gradients_made
 from raychains.planning.costs import Costs, costs
-from raychains.planning.methods import workers_of
+from raychains.planning.execution import workers_of
 from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage, SweepStore, chains, finished_chains, split_run_path
 from raychains.tasks.prepared import check_name

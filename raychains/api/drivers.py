@@ -97,7 +97,7 @@ def placement(options: Common) -> ResourceConfig:
     """Return the part of the options that says where chains run."""
     from raychains.orchestration.resource_config import ResourceConfig
     from raychains.planning.duration import seconds
-    from raychains.planning.methods import workers_field, workers_of
+    from raychains.planning.execution import workers_field, workers_of
 
     workers, share = workers_of(options)
     same = {f.name: getattr(options, f.name) for f in dataclasses.fields(ResourceConfig) if hasattr(options, f.name)}

@@ -39,6 +39,7 @@ from raychains.planning.presets.named import Preset
 from raychains.store import ChainStore, FitStore, RunStore, Storage, finished_chains
 from raychains.store.filesystem import json_bytes
 from raychains.tasks import Task
+from raychains.tasks.defaults import defaults_of
 
 BUDGET = 1000
 """Epochs of all chains together where neither ``budget`` nor ``minutes`` is given."""
@@ -200,9 +201,7 @@ class _Fitting:
             several_folds=self.divisible,
             regression=family_of(self.task).numbers,
             labels=self.task.labels_per_example,
-            batch_size=None
-            if tasks.is_own(self.task.spec())
-            else methods.defaults(self.options.task, self.task).batch_size,
+            batch_size=None if tasks.is_own(self.task.spec()) else defaults_of(self.options.task, self.task).batch_size,
             without=self.without,
         )
 

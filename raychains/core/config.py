@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
+from raychains.core.errors import require
 from raychains.core.options import Form, Options
 from raychains.core.registry import known_names, modules_defining
+from raychains.core.spec import MOST_ROWS
 from raychains.core.validation import at_least_0, fraction, integer, positive, positive_int
 
 MEASURES = (
@@ -29,6 +31,10 @@ PRESET = (
     "A named comparison instead, of arms that differ in one setting; it says task, sampler and schedule itself: "
     f"docs/reference/presets.md. One of {', '.join(known_names('preset'))}."
 )
+MOST_CHAINS = 10_000
+"""Chains of all arms and repeats of one plan, which lists every one of them."""
+MOST_REPEATS = 1_000_000
+"""Lanes hold more repeats than a plan could list chains."""
 BETA = partial(fraction, why=": it is the share of each cycle spent without noise (β)")
 Text = str | None
 Integer = int | None
@@ -46,6 +52,12 @@ Names = Annotated[Sequence[str], Form()]
 Patterns = Annotated[Sequence[str], Form(metavar="PATTERN …")]
 Settings = Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=VALUE …")]
 Stored = Annotated[str, Form(positional=True)]
+
+
+def pack_width(field: str, value: str) -> None:
+    """Refuse anything but auto, none or the number of chains in a pack."""
+    ok = value in ("auto", "none") or (value.isdecimal() and 1 <= int(value) <= MOST_ROWS)
+    require(ok, field, value, f"be auto, none or the number of chains in a pack, at most {MOST_ROWS}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +140,7 @@ class Sampling(Common):
     """Passes over the data of each chain (tasks with data)."""
     steps: MaybeCount = None
     """Gradient steps of each chain (densities)."""
-    chains: Count = 4
+    chains: Annotated[int, Form(check=partial(integer, least=1, most=MOST_CHAINS))] = 4
     """Parallel chains."""
     cycles: Annotated[IntegerPerSampler, Form(aliases=("-M",), per_sampler=True, check=positive_int)] = None
     """M: how often a cyclical step size restarts."""
@@ -172,7 +184,7 @@ class Sampling(Common):
     parameters, sampler and loss stay in single precision then. docs/concepts/execution.md says what is exact where."""
     compile: Annotated[str, Form(metavar="{none,default,cuda-graphs}")] = "none"
     """torch.compile of the network's forward pass (cuda-graphs: and a GPU records gradients), or of steps of a density or a microcanonical pack; never exact on resume."""
-    pack: Annotated[str, Form(metavar="WIDTH")] = "none"
+    pack: Annotated[str, Form(metavar="WIDTH", check=pack_width)] = "none"
     """Chains that one worker steps as one vectorised program: a number, auto (up to 20, for small networks of linear
     layers), or none. It pays where a step is short; chains of another width are other chains. docs/concepts/execution.md"""
     fast: bool = False
@@ -202,7 +214,7 @@ class Sampling(Common):
     .1 where the task has no val."""
     seed: Natural = 0
     """Seed of all random streams."""
-    repeats: MaybeCount = None
+    repeats: Annotated[int | None, Form(check=partial(integer, least=1, most=MOST_REPEATS))] = None
     """Independent repetitions, for standard errors."""
     lanes: MaybeCount = None
     """Repeats that one process stacks (densities); default all of them."""
@@ -277,7 +289,7 @@ class Fit(_OfTask):
     reference: bool = False
     """Train one AdamW network and a deep ensemble of five as well, each stopped early and with at most a fifth of the
     budget, which is not counted; the table reference has paired differences on the examples of the run's evaluation."""
-    pack: Annotated[str, Form(metavar="WIDTH")] = "auto"
+    pack: Annotated[str, Form(metavar="WIDTH", check=pack_width)] = "auto"
     """As for raychains run; the default packs the chains of small networks of linear layers."""
 
 

@@ -114,7 +114,7 @@ class Option:
             raise UserError(f"{self.name} must not be empty")
         if self.choices and isinstance(found, str) and found not in self.choices:
             raise unknown_name(self.name, found, self.choices)
-        if self.form.check is not None and isinstance(found, int | float):
+        if self.form.check is not None and isinstance(found, (int, float, *self._kinds)):
             self.form.check(self.name, found)
         return found
 

@@ -36,7 +36,7 @@ from raychains.orchestration.trial_signs import EverySecond
 from raychains.orchestration.user_parts import UserParts
 from raychains.planning import swept
 from raychains.planning.budget import gradient_evaluations
-from raychains.planning.methods import workers_of
+from raychains.planning.execution import workers_of
 from raychains.planning.reports import report_steps
 from raychains.planning.swept import REPEAT, Points
 from raychains.store import Storage, initial_states

@@ -15,7 +15,7 @@ from raychains.core.spec import ChainSpec
 from raychains.core.validation import is_number
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.comparison import Comparison
-from raychains.planning.methods import workers_of
+from raychains.planning.execution import workers_of
 from raychains.store.chains import CHECKPOINTS_KEPT
 from raychains.tasks import Task
 from raychains.tasks.splits import check_evaluated

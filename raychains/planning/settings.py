@@ -58,12 +58,6 @@ def _as_json(value: Any) -> Any:
     raise ValueError
 
 
-def layered(*values: Any) -> Any:
-    """Return the first value that is given, not None: the user's, else the method's, else the task's, else a default;
-    None without one."""
-    return next((value for value in values if value is not None), None)
-
-
 def names_of(kind: Callable[..., Any]) -> list[str]:
     """Return the settings that a sampler, schedule, task or function that makes a task takes, in its own order."""
     carried = OWN_OPTIONS if isinstance(kind, type) and not issubclass(kind, Task) else set()
@@ -98,19 +92,28 @@ def pick(given: Mapping[str, Any], kind: Callable[..., Any]) -> dict[str, Any]:
     return {name: as_float(kind, name, value) for name, value in given.items() if name in mine or _takes_any(kind)}
 
 
-def own_options(task: str, kind: Callable[..., Any], given: Mapping[str, Any], **options: Any) -> dict[str, Any]:
-    """Return options that are settings of some tasks only, as settings; None ones are left out.
+def of_kind(field: str, given: Iterable[str], kind: Callable[..., Any]) -> dict[str, Any]:
+    """Return those of the settings, given as NAME=VALUE, that ``kind`` has."""
+    return pick(read(field, given), kind)
+
+
+def of_task(task: str, kind: Callable[..., Any], given: Iterable[str], **options: Any) -> dict[str, Any]:
+    """Return the settings of a task, given as NAME=VALUE or as ``options`` that some tasks have; those of None are left out.
 
     Raises:
-        UserError: the task has no such setting, or it is given twice.
+        UserError: the task has no such setting, or one is given twice.
     """
-    found = {option: value for option, value in options.items() if value is not None}
-    for option, value in found.items():
+    found = read("task_settings", given)
+    for option, value in options.items():
+        if value is None:
+            continue
         if option not in names_of(kind):
             raise UserError(f"{option} must be left out for task {task}, got {value!r}: it has no such setting")
-        if option in given:
-            raise UserError(f"{option} must be given once, got {value!r} and {option}={given[option]!r}")
-    return found
+        if option in found:
+            raise UserError(f"{option} must be given once, got {value!r} and {option}={found[option]!r}")
+        found[option] = value
+    check_known("task_settings", found, [kind])
+    return pick(found, kind)
 
 
 def as_float(kind: Callable[..., Any], name: str, value: Any) -> Any:

@@ -11,17 +11,19 @@ from typing import Any
 
 import numpy as np
 
+from raychains import samplers
 from raychains.core.config import Common, Run, Sweep
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.validation import integer, is_number
 from raychains.evaluation.base import Metric
-from raychains.planning import methods, settings
+from raychains.planning import compatible, methods, settings
 from raychains.planning import search_space as space
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.sweep_plan import Asha, Point, SweepPlan, Values
 from raychains.planning.swept import DEFAULT_GRID, SPLIT, Points, place, with_validation
 from raychains.store import initial_states
 from raychains.tasks import Task
+from raychains.tasks.defaults import defaults_of
 
 TRIES = 100
 """Draws for one point before a space counts as one without points that fit."""
@@ -73,7 +75,7 @@ def plan(options: Sweep, given_task: Task | None = None) -> Planned:
             made, unfit = _random(points, ranges, count, options.seed)
             notes += unfit
         tried = made or _random(points, ranges, 1, options.seed)[0]
-    methods.check_total(len(tried[0].specs) * max(count, len(made)))
+    compatible.check_total(len(tried[0].specs) * max(count, len(made)))
     ranged = {name: range_.to_json() for name, range_ in ranges.items()}
     found = _plan(
         points.options,
@@ -196,9 +198,9 @@ def _metric(name: str, task: Task) -> Metric:
 
 
 def _default_grid(options: Sweep, task: Task) -> dict[str, tuple[Any, ...]]:
-    defaults = methods.defaults(options.task, task)
-    method = methods.named(options.sampler or defaults.run)
-    schedule = methods.schedule_of(options, method, defaults.of(method.kind))
+    defaults = defaults_of(options.task, task)
+    method = samplers.method(options.sampler or defaults.run)
+    schedule = methods.schedule_kind(options, method, defaults.of(method.kind))
     if schedule != "cyclical":
         raise UserError(f"grid must be given for schedule {schedule}: the default one varies β and M, which it lacks")
     grid = {name: values for name, values in DEFAULT_GRID.items() if getattr(options, name) is None}

@@ -17,6 +17,7 @@ from raychains.planning import methods, settings
 from raychains.planning.presets import default_arms
 from raychains.planning.sweep_plan import Point
 from raychains.tasks import Task
+from raychains.tasks.defaults import defaults_of
 
 SPLIT = "val"
 """The split that decides between settings."""
@@ -150,7 +151,7 @@ class Points:
         require(not planned.comparison.starts, "init_from", options.init_from, one)
         self.start = planned.start
         self.notes += [note for note in planned.notes if "noise sd" not in note and note not in self.notes]
-        sampler = options.sampler or methods.defaults(options.task, self._task).run
+        sampler = options.sampler or defaults_of(options.task, self._task).run
         specs = tuple(group[0] for group in arm.chains)
         return Point(number=number, values=dict(values), sampler=sampler, specs=specs, length=arm.length)
 

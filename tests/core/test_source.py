@@ -17,7 +17,6 @@ import raychains as rc
 from raychains import samplers
 from raychains.core.spec import Part
 from raychains.core.user_code import source_of
-from raychains.planning import methods
 from raychains.planning.presets import default_arms
 from tests.checks import refused
 
@@ -132,4 +131,4 @@ def test_a_notebooks_cell_is_a_source() -> None:
         exec(compile(text, name, "exec"), space)
         found.append((space["Cell"].kind, source_of(space["Cell"])))
     assert found[0] == found[1] and found[1][1] != found[2][1] and found[0][0] == "__main__:Cell"
-    assert methods.named("__main__:Cell").label == "Cell"
+    assert samplers.method("__main__:Cell").label == "Cell"

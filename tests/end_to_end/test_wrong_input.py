@@ -17,7 +17,7 @@ compare --exploration 1.2 | --exploration must lie in [0, 1), got 1.2: it is the
 compare --cycles 0 | --cycles must be an integer of at least 1, got 0
 compare --cycles 2001 | --cycles must be at most the number of steps (2000), got 2001
 compare --cycles 1999 | --cycles must divide the run
-compare --chains 0 | --chains must be an integer of at least 1, got 0
+compare --chains 0 | --chains must be an integer in [1, 10000], got 0
 compare --task digit | mixture25, mnist-1v7, mnist-cnn, mnist-mlp, two-modes, uci-airfoil, uci-bikesharing, uci-concrete, uci-energy, uci-protein, uci-yacht, got 'digit'; did you mean 'digits'?
 compare --sampler sghcm | did you mean 'sghmc'?
 compare --sampler sgld sgld | --sampler must name each choice once
@@ -33,7 +33,7 @@ compare --steps 100 | --steps must be left out for task digits, which has data, 
 compare --task mixture25 --epochs 10 | --epochs must be left out for task mixture25
 compare --batch-size 501 | --batch-size must lie in [1, 500], the number of training data, got 501
 compare --samples-per-cycle 11 | --samples-per-cycle must be at most 10, got 11
-compare --repeats 0 | --repeats must be an integer of at least 1
+compare --repeats 0 | --repeats must be an integer in [1, 1000000]
 compare --seed -1 | --seed must be an integer of at least 0
 compare --task mixture25 --lanes 3 | --lanes must divide the number of repeats (10), got 3
 compare --lanes 2 | --lanes must be 1 for task digits

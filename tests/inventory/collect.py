@@ -212,6 +212,10 @@ def _messages(trees: Iterable[ast.Module]) -> Entries:
                 found[make(*(_template(a, said) for a in node.args))].add("UserError")
             elif isinstance(node, ast.Call) and node.args and _called(node) in kinds:
                 found[_template(node.args[0], said)].add(_called(node))
+            elif isinstance(node, ast.FunctionDef) and node.returns and "Iterator[Rule]" in ast.unparse(node.returns):
+                for rule in (one.value for one in ast.walk(node) if isinstance(one, ast.Yield)):
+                    if isinstance(rule, ast.Tuple):
+                        found[MESSAGE_MAKERS["require"](*(_template(a, said) for a in rule.elts))].add("UserError")
             elif (
                 isinstance(node, ast.AnnAssign)
                 and isinstance(node.value, ast.Call)

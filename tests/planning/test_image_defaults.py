@@ -16,6 +16,7 @@ from raychains.planning.presets import default_arms
 from raychains.samplers import METHODS
 from raychains.schedules import Cyclical
 from raychains.tasks import Task
+from raychains.tasks.defaults import Defaults, defaults_of
 from raychains.tasks.digits import Digits
 from raychains.tasks.mixture import Mixture25
 from tests.checks import refused
@@ -72,8 +73,8 @@ def test_default_step_sizes_do_not_diverge(sampler: str, name: str) -> None:
 def test_a_subset_keeps_entropy_mcmcs_coupling_stable() -> None:
     """lr·2/(ηN) must stay below 2: η holds for (almost) all images, and is in proportion larger for fewer."""
     task = tasks.make("cifar10-resnet18")
-    whole, part = task.defaults, methods.defaults("cifar10-resnet18", task)
-    assert isinstance(whole, methods.Defaults)
+    whole, part = task.defaults, defaults_of("cifar10-resnet18", task)
+    assert isinstance(whole, Defaults)
     eta = part.sampler_settings["emcmc"]["eta"]
     assert eta * TRAIN == pytest.approx(whole.sampler_settings["emcmc"]["eta"] * 40_000)
     assert part.rate("cyclical", "emcmc") / (eta * TRAIN) < 1
@@ -181,7 +182,7 @@ class Own(Digits):
 
 
 def test_a_tasks_own_defaults_are_used_where_there_is_no_entry() -> None:
-    own = methods.defaults("pkg.mod:make", Own())
+    own = defaults_of("pkg.mod:make", Own())
     assert (own.run, own.samplers, own.epochs, own.batch_size, own.cycles) == ("csgld", ("sgld",), 12, 25, 2)
     method = resolved("pkg.mod:make", "csgld", Own())
     assert isinstance(method.schedule, Cyclical) and method.schedule.lr == 0.02 and method.schedule.temperature == 0.5
@@ -193,8 +194,8 @@ def test_a_tasks_own_defaults_are_used_where_there_is_no_entry() -> None:
 
 
 def test_a_task_without_defaults_has_general_ones() -> None:
-    network, density = methods.defaults("mine", Digits(train=100)), methods.defaults("mine", Mixture25())
-    assert methods.defaults("digits", Digits()).epochs == 200  # a built-in name's own hold under that name alone
+    network, density = defaults_of("mine", Digits(train=100)), defaults_of("mine", Mixture25())
+    assert defaults_of("digits", Digits()).epochs == 200  # a built-in name's own hold under that name alone
     assert network.run == "csghmc" and network.batch_size == 100 and network.epochs == 40 and network.steps is None
     assert density.steps == 20_000 and density.epochs is None
     for name in METHODS:
@@ -217,4 +218,4 @@ def test_wrong_defaults_of_a_task_are_one_line(
 ) -> None:
     monkeypatch.setattr(Own, "defaults", wrong)
     with refused(*words):
-        methods.defaults("mine", Own())
+        defaults_of("mine", Own())

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from raychains import schedules
+from raychains import samplers, schedules
 from raychains.chain.chain import Chain
 from raychains.core.config import Compare, Run
 from raychains.core.options import options_of
 from raychains.core.sample import Sample
-from raychains.planning import Arm, Comparison
+from raychains.planning import Arm, Comparison, compatible
 from raychains.planning.presets import arms as presets
 from raychains.planning.presets import default_arms
 from raychains.planning.presets.named import PRESETS as ALL
@@ -174,10 +174,14 @@ def test_mistakes_are_one_line(options: dict[str, Any], words: tuple[str, ...]) 
         default_arms.compare(Compare(**{"preset": "emcmc-eta", **options}))
 
 
-def test_a_setting_that_an_arm_does_not_have_is_refused_in_the_preset_itself() -> None:
-    variant = Variant("falling", sampler="sghmc", options={"schedule_settings": ("decay=10",)}, schedule="decreasing")
-    with refused("schedule_settings", "decay"):
-        presets.arms_of(Preset(name="own", about="one arm", variants=[variant]), Compare())
+@pytest.mark.parametrize("name", ALL)
+def test_every_arm_has_the_settings_that_its_preset_gives_it(name: str) -> None:
+    preset = ALL[name]
+    for variant in preset.variants:
+        method = samplers.method(variant.sampler)
+        schedule = variant.schedule if method.takes(variant.schedule) else ""
+        schedule = schedule or (method.schedule if method.fixed else preset.schedule)
+        compatible.check_used(Compare(**variant.options), [variant.sampler], [schedule])
 
 
 def test_chains_of_all_arms_are_counted_each_with_its_own() -> None:

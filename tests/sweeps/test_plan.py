@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import raychains as rc
-from raychains import schedules
+from raychains import samplers, schedules
 from raychains.core.config import Run, Sweep
 from raychains.core.errors import Interrupted, UserError
 from raychains.core.spec import ChainSpec, Part
@@ -19,6 +19,7 @@ from raychains.planning import sweep_points as chains
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.presets import default_arms
 from raychains.planning.reports import report_steps
+from raychains.tasks.defaults import defaults_of
 from raychains.tasks.digits import Digits
 
 
@@ -48,9 +49,9 @@ def test_a_trial_is_the_chain_of_the_plan_whatever_pack_and_repeats_say() -> Non
 def test_the_default_grid_looks_at_the_schedule_that_chains_have() -> None:
     with pytest.raises(UserError, match="grid must be given for schedule constant"):
         plan(epochs=40, sampler="csgld", schedule="constant")
-    task = dataclasses.replace(methods.defaults("digits", Digits()).of("emcmc"), schedule="constant")
-    assert methods.schedule_of(Run(), methods.named("emcmc"), task) == "constant"
-    assert methods.schedule_of(Run(schedule="linear"), methods.named("emcmc"), task) == "linear"
+    task = dataclasses.replace(defaults_of("digits", Digits()).of("emcmc"), schedule="constant")
+    assert methods.schedule_kind(Run(), samplers.method("emcmc"), task) == "constant"
+    assert methods.schedule_kind(Run(schedule="linear"), samplers.method("emcmc"), task) == "linear"
 
 
 def test_values_that_are_lists_are_told_apart() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from raychains import tasks
+from raychains import samplers, tasks
 from raychains.data import uci
-from raychains.planning import methods
+from raychains.tasks.defaults import Defaults, defaults_of
 from raychains.tasks.images import ImageTask
 from raychains.tasks.uci import bde_split
 from tests.data.prepared.made import without_pictures
@@ -33,11 +33,11 @@ def test_every_task_is_on_the_page() -> None:
     assert "`digits`" in PAGE
 
 
-def stated(name: str) -> methods.Defaults:
+def stated(name: str) -> Defaults:
     """The settings that a built-in task states."""
     kind: Any = tasks.kind_of(name)
     found = kind.defaults
-    assert isinstance(found, methods.Defaults)
+    assert isinstance(found, Defaults)
     return found
 
 
@@ -48,7 +48,7 @@ def test_an_image_tasks_row_is_true(name: str, monkeypatch: pytest.MonkeyPatch) 
     assert isinstance(task, ImageTask)
     size = sum(p.numel() for p in task.build_model(seed=0, lanes=1).parameters())
     d = stated(name)
-    kind = methods.named(d.run).kind
+    kind = samplers.method(d.run).kind
     d = d.of(kind)
     _, parameters, data, *others = rows("network")[name]
     assert parameters == f"{size:,}" and data.lower() == task.data.name.replace("cifar", "cifar-")
@@ -65,8 +65,8 @@ def test_a_prepared_sets_row_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for name in rows("prepared network"):
         task = tasks.make(name, size=32)
         size = sum(p.numel() for p in task.build_model(seed=0, lanes=1).parameters())
-        d = methods.defaults(name, task)
-        kind = methods.named(d.run).kind
+        d = defaults_of(name, task)
+        kind = samplers.method(d.run).kind
         d = d.of(kind)
         numbers = [d.epochs, d.batch_size, d.rate("cyclical", kind), d.cycles]
         found[name] = [f"{size:,}", d.run, *(f"{v:g}" for v in numbers if v is not None)]
@@ -87,7 +87,7 @@ def test_a_densitys_row_is_true(name: str) -> None:
 def test_a_uci_tasks_row_is_true(name: str) -> None:
     table, d = uci.REGRESSION_TABLES[name.removeprefix("uci-")], stated(name)
     train = len(bde_split(table.examples)[0])
-    numbers = [d.epochs, d.batch_size, d.rate("cyclical", methods.named(d.run).kind), d.cycles, d.exploration]
+    numbers = [d.epochs, d.batch_size, d.rate("cyclical", samplers.method(d.run).kind), d.cycles, d.exploration]
     counts = [f"{table.examples:,}", f"{table.features}", f"{train:,}"]
     assert rows("data")[name][1:] == [*counts, d.run, *(f"{v:g}" for v in numbers if v is not None)]
 

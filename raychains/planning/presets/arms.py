@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from raychains import samplers
 from raychains.core.config import Compare
 from raychains.core.errors import UserError
 from raychains.core.spec import ChainSpec
-from raychains.planning import Arm, Comparison, methods
-from raychains.planning.methods import settings
+from raychains.planning import Arm, Comparison, compatible, methods, settings
+from raychains.planning.method_settings import noise_free
 from raychains.planning.presets.named import Preset, Variant, named
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class ArmList:
     def __init__(self, task: str, notes: Sequence[str] = ()) -> None:
         self._task, self._notes = task, [*notes]
         self._arms: list[Arm] = []
+        self._chains = 0
         self._members: dict[str, ChainSpec] = {}
         self._starts: dict[str, Mapping[str, Tensor] | None] = {}
 
@@ -59,7 +61,6 @@ class ArmList:
         name: str,
         label: str,
         chains: int,
-        groups: int,
         family: str | None = None,
         noise: str = "",
         published: Mapping[str, str] | None = None,
@@ -70,10 +71,15 @@ class ArmList:
         Args:
             name: as `Arm.name`; ``label``, ``published`` and ``variables`` likewise.
             chains: of each group of repeats.
-            groups: of repeats.
             family: as `Arm.sampler`; default the sampler's kind.
             noise: a line on the noise that the method injects.
+
+        Raises:
+            UserError: more chains in all arms than a plan can list.
         """
+        groups = method.groups
+        self._chains += chains * groups
+        compatible.check_total(self._chains)
         self._members |= method.members_of(range(groups), range(chains))
         self._notes += [*(f"warning: {w}" for w in method.schedule.warnings()), *filter(None, [noise]), *method.notes()]
         self._starts[method.start.digest or ""] = method.start.tensors
@@ -125,32 +131,26 @@ def arms_of(preset: Preset, options: Compare, task: Task | None = None) -> Plann
     Raises:
         UserError: a setting out of range.
     """
-    methods.check_chains(options.chains)
-    methods.check_used(_common(options, preset), [v.sampler for v in preset.variants], _schedules(preset))
-    methods.check_scheduled(options, _schedules(preset))
+    compatible.check_used(_common(options, preset), [v.sampler for v in preset.variants], _schedules(preset))
+    compatible.check_scheduled(options, _schedules(preset))
     made: dict[Any, Task] = {}
-    arms, total = ArmList(preset.task, [f"preset {preset.name}: {preset.about}"]), 0
+    arms = ArmList(preset.task, [f"preset {preset.name}: {preset.about}"])
     seen: set[str] = set()
     for variant in preset.variants:
-        methods.check_used(_over(Compare(), variant.options), [variant.sampler], [_schedule(preset, variant)])
         own = _over(_common(options, preset), variant.options)
         if own.task_settings not in made:
             made[own.task_settings] = methods.make_task(own, preset.task, task)
         made_of, schedule = made[own.task_settings], _schedule(preset, variant)
         method = methods.resolve(own, task=made_of, name=preset.task, sampler=variant.sampler, schedule=schedule)
-        repeats, lanes = methods.repeats_and_lanes(own, method.task, preset.task)
-        total += own.chains * (repeats // lanes)
-        methods.check_total(total)
-        label = methods.named(variant.sampler).label
+        label = samplers.method(variant.sampler).label
         label = f"{label}, {variant.label}" if variant.label else label
-        new = method.spec.digest not in seen and not methods.noise_free(variant.sampler)
+        new = method.spec.digest not in seen and not noise_free(variant.sampler)
         seen.add(method.spec.digest)
         arms.add(
             method,
             name=f"{method.spec.sampler.kind}-{schedule}-{own.chains}x{method.length}-{variant.name}",
             label=label,
             chains=own.chains,
-            groups=repeats // lanes,
             noise=f"{label}: {method.noise().partition(': ')[2]}" if new else "",
             variables=variant.variables,
         )
@@ -158,7 +158,7 @@ def arms_of(preset: Preset, options: Compare, task: Task | None = None) -> Plann
 
 
 def _schedule(preset: Preset, variant: Variant) -> str:
-    method = methods.named(variant.sampler)
+    method = samplers.method(variant.sampler)
     if variant.schedule and method.takes(variant.schedule):
         return variant.schedule
     return method.schedule if method.fixed else preset.schedule

@@ -9,10 +9,12 @@ from raychains import samplers, schedules
 from raychains.core.config import Compare, Run, Sampling
 from raychains.core.errors import UserError
 from raychains.core.user_code import path_of
-from raychains.planning import methods
+from raychains.planning import compatible, methods
+from raychains.planning.method_settings import noise_free
 from raychains.planning.presets import arms
 from raychains.planning.presets.arms import ArmList, Planned
 from raychains.tasks import Task
+from raychains.tasks.defaults import defaults_of
 
 NAMES = {name: method.label for name, method in samplers.METHODS.items()}
 
@@ -50,20 +52,20 @@ def compare(options: Compare, task: Task | None = None) -> Planned:
     if options.preset is not None:
         return arms.plan(options, task)
     task = methods.make_task(options, options.task, task)
-    chosen = options.sampler or methods.defaults(options.task, task).samplers
+    chosen = options.sampler or defaults_of(options.task, task).samplers
     _distinct("sampler", chosen)
     _distinct("schedule", options.schedule)
-    methods.check_used(options, chosen, options.schedule)
+    compatible.check_used(options, chosen, options.schedule)
     for schedule in options.schedule:  # an unknown one is refused by name, not by an empty table
         schedules.KINDS.find(path_of("schedules", schedule))
     table = TABLE4 if task.low_dimensional else TABLE2
     columns = [(sampler, c) for sampler in chosen for c in _columns(table, _schedules(sampler, options.schedule))]
-    methods.check_scheduled(options, dict.fromkeys(c.schedule for _, c in columns))
+    compatible.check_scheduled(options, dict.fromkeys(c.schedule for _, c in columns))
     return _plan(options, options.task, task, columns)
 
 
 def _schedules(sampler: str, asked: Sequence[str]) -> Sequence[str]:
-    method = methods.named(sampler)
+    method = samplers.method(sampler)
     return (method.schedule,) if method.fixed else tuple(path_of("schedules", name) for name in asked)
 
 
@@ -80,23 +82,20 @@ def run(options: Run, task: Task | None = None) -> Planned:
         UserError: a setting out of range.
     """
     task = methods.make_task(options, options.task, task)
-    base = methods.defaults(options.task, task)
+    base = defaults_of(options.task, task)
     sampler = base.method(options)
-    method = methods.named(sampler)
-    schedule = methods.schedule_of(options, method, base)
-    methods.check_used(options, [sampler], [schedule])
+    method = samplers.method(sampler)
+    schedule = methods.schedule_kind(options, method, base)
+    compatible.check_used(options, [sampler], [schedule])
     if options.schedule is not None and not method.takes(path_of("schedules", options.schedule)):
         allowed = "one without cycles" if method.early_stop is not None else method.schedule
         raise UserError(f"schedule must be {allowed} for {sampler}, got {options.schedule!r}")
-    methods.check_scheduled(options, [path_of("schedules", schedule)])
+    compatible.check_scheduled(options, [path_of("schedules", schedule)])
     return _plan(options, options.task, task, [(sampler, _Column(path_of("schedules", schedule), True))])
 
 
 def _plan(options: Sampling, name: str, task: Task, columns: Iterable[tuple[str, _Column]]) -> Planned:
-    methods.check_chains(options.chains)
-    repeats, lanes = methods.repeats_and_lanes(options, task, name)
-    made, columns = ArmList(name), list(columns)
-    methods.check_total(sum(options.chains if column.parallel else 1 for _, column in columns) * (repeats // lanes))
+    made = ArmList(name)
     for sampler, column in columns:
         if not column.parallel and options.chains == 1:
             continue  # the parallel arm is the single one
@@ -104,7 +103,7 @@ def _plan(options: Sampling, name: str, task: Task, columns: Iterable[tuple[str,
             options, task=task, name=name, sampler=sampler, schedule=column.schedule, halve=column.halve
         )
         chains = options.chains if column.parallel else 1
-        label = f"{methods.named(sampler).label_under(column.schedule)}, {chains} chain{'s' * (chains > 1)}"
+        label = f"{samplers.method(sampler).label_under(column.schedule)}, {chains} chain{'s' * (chains > 1)}"
         own_name = sampler.startswith("snapshot") or method.spec.early_stop is not None
         family = sampler if own_name else method.spec.sampler.kind
         # The published figures hold for the paper's own settings: four chains of 50,000 steps.
@@ -115,9 +114,8 @@ def _plan(options: Sampling, name: str, task: Task, columns: Iterable[tuple[str,
             name=f"{family}-{column.schedule}-{chains}x{method.length}",
             label=f"{label}, E/2" if column.halve else label,
             chains=chains,
-            groups=repeats // lanes,
             family=family,
-            noise="" if column.halve or methods.noise_free(sampler) else method.noise(),
+            noise="" if column.halve or noise_free(sampler) else method.noise(),
             published={"modes": value} if value else {},
         )
     return made.planned(task)

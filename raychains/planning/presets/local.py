@@ -8,17 +8,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from raychains import samplers
 from raychains.chain import planned_network
 from raychains.core.config import Local, Run
 from raychains.core.errors import UserError, require
 from raychains.core.options import check_refused
 from raychains.core.spec import Part
 from raychains.core.validation import integer
-from raychains.planning import ensemble_start, methods, settings
+from raychains.planning import compatible, ensemble_start, methods, settings
+from raychains.planning.method_settings import layered
 from raychains.planning.presets.arms import ArmList, Planned
 from raychains.priors import Centred
 from raychains.schedules import NonCyclical
 from raychains.tasks import Task
+from raychains.tasks.defaults import defaults_of
 
 SAMPLERS = ("sgld", "psgld", "sghmc")
 """Samplers whose target is exp(−U/T) at any temperature T, with a step on the mean-loss scale."""
@@ -43,16 +46,13 @@ def local(options: Local, task: Task | None = None) -> Planned:
     )
     nbeta = options.nbeta if options.nbeta is not None else n / math.log(n)  # which 1 example has not
     labels = 1.0 if options.sampler == "psgld" else task.labels_per_example  # whose steps do not grow with the gradient
-    epsilon = settings.layered(options.epsilon, EPSILON / labels)
-    lr = settings.layered(options.lr, epsilon * nbeta / 2)
+    epsilon = layered(options.epsilon, EPSILON / labels)
+    lr = layered(options.lr, epsilon * nbeta / 2)
     own, burn_in = _chains(options, task, lr=float(lr), temperature=n / nbeta)
-    methods.check_used(own, [options.sampler], ["constant"])
-    methods.check_chains(options.chains)
-    repeats, _ = methods.repeats_and_lanes(own, task, options.task)
+    compatible.check_used(own, [options.sampler], ["constant"])
     chosen = [tuple(options.parameters), *((group,) for group in options.groups)]
     planned_network.check_patterns(task, parameters=options.parameters, groups=options.groups)
     names = _names(options.init_from)
-    methods.check_total(options.chains * repeats * len(names) * len(chosen))
     about = (
         f"local posterior: nβ = {nbeta:.5g} of n = {n}, γ = {options.gamma:g}, ε = {2 * float(lr) / nbeta:.3g} "
         f"(lr = {float(lr):.3g}), {burn_in} epochs of burn-in"
@@ -78,7 +78,6 @@ def local(options: Local, task: Task | None = None) -> Planned:
                 name=f"{name} {group}" if group else name,
                 label=f"{name}, {group}" if group else name,
                 chains=options.chains,
-                groups=repeats,
             )
     return arms.planned(task, split="train")
 
@@ -103,18 +102,18 @@ def _check(options: Local) -> None:
 
 def _chains(options: Local, task: Task, *, lr: float, temperature: float) -> tuple[Run, int]:
     """Return the options of the chains as `methods.resolve` reads them, and the epochs of their burn-in."""
-    base = methods.defaults(options.task, task).of(methods.named(options.sampler).kind)
-    epochs = settings.layered(options.epochs, base.epochs)
-    batch = settings.layered(options.batch_size, base.batch_size)
+    base = defaults_of(options.task, task).of(samplers.method(options.sampler).kind)
+    epochs = layered(options.epochs, base.epochs)
+    batch = layered(options.batch_size, base.batch_size)
     assert epochs is not None
     integer("batch_size", batch, 1, task.num_data)
-    burn_in = settings.layered(options.burn_in, epochs // 5)
+    burn_in = layered(options.burn_in, epochs // 5)
     integer("burn_in", burn_in, 0, epochs - 1, f": of {epochs} epochs one at least is kept")
     per_epoch = math.ceil(task.num_data / batch)
     steps, unkept = epochs * per_epoch, burn_in * per_epoch
     most = math.ceil((steps - unkept) / (options.thinning or 1))
-    draws = settings.layered(options.draws, min(DRAWS, most))
-    thinning = settings.layered(options.thinning, max(1, (steps - unkept) // draws))
+    draws = layered(options.draws, min(DRAWS, most))
+    thinning = layered(options.thinning, max(1, (steps - unkept) // draws))
     room = math.ceil((steps - unkept) / thinning)
     require(draws <= room, "draws", draws, f"be at most {room}: the steps behind the burn-in, {thinning} apart")
     given = settings.read("sampler_settings", options.sampler_settings)
@@ -125,12 +124,12 @@ def _chains(options: Local, task: Task, *, lr: float, temperature: float) -> tup
     fields |= {
         "lr": lr,
         "temperature": temperature,
-        "weight_decay": settings.layered(options.weight_decay, 0.0),
+        "weight_decay": layered(options.weight_decay, 0.0),
         "epochs": epochs,
         "burn_in": 0,
         "thinning": thinning,
         "pack": "none",
-        "repeats": settings.layered(options.repeats, 1),
+        "repeats": layered(options.repeats, 1),
         "sampler_settings": {**own, **given},
         "schedule_settings": {
             "samples": draws,

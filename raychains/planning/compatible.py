@@ -1,0 +1,189 @@
+"""Refuse options that do not fit the task, the method or one another, before anything is built from them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from raychains import samplers, schedules
+from raychains.chain import last_layer, planned_network
+from raychains.core.config import MOST_CHAINS, Sampling
+from raychains.core.errors import UserError, require
+from raychains.planning import ensemble_start, per_sampler, settings
+from raychains.planning.execution import workers_field, workers_of
+from raychains.planning.method_settings import MethodSettings, everywhere, noise_free
+
+DECAYING = ("laplace", "bsam")
+"""Samplers that need weight decay beside gradients."""
+ALSO_OPTIONS = {"ramp": "temperature_ramp", "noise_from": "burn_in", "a": "lr"}
+"""Settings of schedules that an option of another name says, too."""
+OF_SCHEDULES: Mapping[str, tuple[str, ...]] = {
+    "cycles": ("cyclical",),
+    "exploration": ("cyclical",),
+    "samples_per_cycle": ("cyclical",),
+    "final_lr": ("decreasing", "linear", "exponential"),
+}
+"""Options that only these schedules read."""
+
+
+Rule = tuple[bool, str, object, str]
+"""Whether it holds, the option, its value, and what is allowed, as `require` takes them."""
+
+
+def check(s: MethodSettings) -> None:
+    """Refuse settings that do not fit the task, the method or one another.
+
+    Raises:
+        UserError: such a setting, named as the user wrote it.
+    """
+    if issubclass(s.kind, samplers.LastLayerLaplace):
+        last_layer.check_task(s.task, s.name)
+    if s.lr is None:
+        raise UserError(f"lr must be given for sampler {s.sampler}: task {s.name} has no step size for it")
+    for rules in (_of_density, _of_early_stop, _of_lengths, _of_repeats, _of_prior, _of_settings, _of_start):
+        for rule in rules(s):
+            require(*rule)
+    if s.prior is not None and (s.options.init_from is None or not s.options.sample_only):
+        planned_network.check_prior(s.task, s.prior, _written(s))
+
+
+def _of_density(s: MethodSettings) -> Iterator[Rule]:
+    """What only networks have."""
+    if not s.task.low_dimensional:
+        return
+    options, density = s.options, f"be left out for task {s.name}: it is a density"
+    no_examples = f"be another one for task {s.name}: a density has no examples to hold out"
+    yield s.early_stop is None, "sampler", ensemble_start.METHOD, no_examples
+    no_members = f"be a file for task {s.name}: a density has no examples for a deep ensemble to hold out"
+    yield s.ensemble is None, "init_from", options.init_from, no_members
+    yield s.prior is None, "prior", _written(s), density
+    yield not options.sample_only, "sample_only", " ".join(options.sample_only), density
+    yield options.micro_batch is None, "micro_batch", options.micro_batch, density
+    workers = workers_of(options)[0]
+    yield workers == 1, workers_field(options), workers, density
+
+
+def _of_early_stop(s: MethodSettings) -> Iterator[Rule]:
+    if s.early_stop is None:
+        return
+    options, whole = s.options, "be left out with a deep ensemble, whose members have a worker each"
+    yield options.micro_batch is None, "micro_batch", options.micro_batch, whole
+    workers = workers_of(options)[0]
+    yield workers == 1, workers_field(options), workers, whole
+
+
+def _of_lengths(s: MethodSettings) -> Iterator[Rule]:
+    options, lengths, most = s.options, s.lengths, s.task.num_data
+    asked, given, unit = options.batch_size, lengths.given, lengths.unit
+    if s.base.epochs is None:
+        no_data = f"be left out for task {s.name}, which has no epochs"
+        yield options.epochs is None, "epochs", options.epochs, f"{no_data}: give steps"
+        yield asked is None or s.task.takes_batch_size, "batch_size", asked, no_data
+        part = s.method.tuned and s.task.takes_batch_size and lengths.batch_size != most
+        exact = f"be {most}, all rows, for a method that tunes itself, or beside another sampler, as sghmc"
+        yield not part, "batch_size", lengths.batch_size, exact
+    else:
+        no_steps = f"be left out for task {s.name}, which has data: give epochs"
+        yield options.steps is None, "steps", options.steps, no_steps
+    fits = asked is None or asked <= most
+    yield fits, "batch_size", asked, f"lie in [1, {most}], the number of training data"
+    yield not s.halve or given % 2 == 0, unit, given, f"be even: one arm runs half as many {unit}"
+    whole = lengths.length * lengths.steps_per_epoch % lengths.gradients == 0
+    even = "a multiple of 4" if s.halve else "even"
+    yield whole, unit, given, f"be {even} for a method with two gradients per step"
+    once = options.burn_in is None or options.exploration is None
+    yield once, "burn_in", options.burn_in, "be left out beside `exploration`: both say how long no noise is"
+
+
+def _of_repeats(s: MethodSettings) -> Iterator[Rule]:
+    lanes = s.options.lanes
+    stacks = s.task.supports_lanes or lanes in (None, 1)
+    yield stacks, "lanes", lanes, f"be 1 for task {s.name}: its parameters do not stack"
+    yield s.repeats % s.lanes == 0, "lanes", lanes, f"divide the number of repeats ({s.repeats})"
+
+
+def _of_prior(s: MethodSettings) -> Iterator[Rule]:
+    if s.prior is None:
+        return
+    given = s.options.weight_decay
+    yield given is None, "weight_decay", given, "be left out beside `prior`: the prior counts once"
+    own = s.task.prior is not None or s.task.own_prior
+    yield not own, "prior", _written(s), f"be left out for task {s.name}, which has a prior of its own"
+    fits = everywhere(s.prior) or s.method.kind not in DECAYING
+    yield fits, "prior", _written(s), f"be gaussian:STD for {s.method.kind}, whose variances take in a weight decay"
+
+
+def _written(s: MethodSettings) -> str:
+    """Return the prior as the user, or the task, wrote it."""
+    return " ".join(s.options.prior or s.base.prior)
+
+
+def _of_settings(s: MethodSettings) -> Iterator[Rule]:
+    """What is given as an option and as NAME=VALUE."""
+    of_sampler = settings.of_kind("sampler_settings", s.options.sampler_settings, s.kind)
+    for name in of_sampler.keys() & {"momentum", "weight_decay"}:
+        given, value = getattr(s.options, name), of_sampler[name]
+        yield given in (None, value), name, given, f"be given once: sampler_settings has {name}={value}"
+    decay = of_sampler.get("weight_decay")
+    both = s.prior is not None and decay is not None
+    yield not both, "prior", _written(s), f"be left out beside weight_decay={decay} of sampler_settings"
+    schedule = schedules.KINDS[s.schedule]
+    for name, value in settings.of_kind("schedule_settings", s.options.schedule_settings, schedule).items():
+        option = ALSO_OPTIONS.get(name, name)
+        given = getattr(s.options, option, None)
+        once = given is None or (given == value and option == name)
+        yield once, option, given, f"be given once: schedule_settings has {name}={value}"
+
+
+def _of_start(s: MethodSettings) -> Iterator[Rule]:
+    patterns = s.options.sample_only
+    stays = "be left out without `init_from`: the other parameters stay where that file has them"
+    yield s.options.init_from is not None or not patterns, "sample_only", " ".join(patterns), stays
+
+
+def check_used(options: Sampling, chosen: Iterable[str], schedules_chosen: Iterable[str | None]) -> None:
+    """Refuse a setting that none of the chosen methods and schedules has.
+
+    Raises:
+        UserError: momentum without a sampler that has it, a temperature without one that injects noise, or an unknown name
+            among the further settings.
+    """
+    presets = {name: samplers.method(name) for name in chosen}
+    usual = (
+        [p.settings.get("init_from") for p in presets.values()] if options.init_from is None else [options.init_from]
+    )
+    starts = [ensemble_start.METHOD] if any(map(ensemble_start.ensemble_start, usual)) else []
+    per_sampler.check(options, [*presets, *starts])
+    kinds = [samplers.KINDS[p.kind] for p in presets.values()]
+    text = " and ".join(sorted(presets))
+    if options.momentum is not None and not any("momentum" in settings.names_of(k) for k in kinds):
+        having = ", ".join(k for k, c in samplers.KINDS.items() if "momentum" in settings.names_of(c))
+        raise UserError(f"momentum must be left out for {text}, got {options.momentum}: {having} have it")
+    heated = any(per_sampler.value(options, "temperature", name) for name in presets)
+    if heated and all(map(noise_free, presets)):
+        raise UserError(f"temperature must be 0 for {text}, got {options.temperature}: no noise is injected")
+    settings.check_known("sampler_settings", settings.read("sampler_settings", options.sampler_settings), kinds)
+    used = {s if s is not None else p.schedule for p in presets.values() for s in schedules_chosen}
+    used |= {p.schedule for p in presets.values() if p.fixed}
+    found = [schedules.KINDS.find(s) for s in used]
+    settings.check_known("schedule_settings", settings.read("schedule_settings", options.schedule_settings), found)
+
+
+def check_scheduled(options: Sampling, kinds: Collection[str]) -> None:
+    """Refuse an option that none of these schedules reads.
+
+    Raises:
+        UserError: such an option is given.
+    """
+    for name, having in OF_SCHEDULES.items():
+        given = getattr(options, name)
+        if given is not None and not set(having) & set(kinds):
+            text = f"schedule{'s' * (len(kinds) > 1)} {', '.join(kinds)}"
+            raise UserError(f"{name} must be left out for {text}, got {given}: it is an option of {', '.join(having)}")
+
+
+def check_total(chains: int) -> None:
+    """Refuse a plan of more chains, those of all arms and repeats, than can be listed in reasonable time."""
+    if chains > MOST_CHAINS:
+        raise UserError(
+            f"chains × repeats of all arms must be at most {MOST_CHAINS}, got {chains}: split the comparison into several runs"
+        )

@@ -1,0 +1,180 @@
+"""The settings of one method's chains, in layers: the user's options come before the method's, those before the task's."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+from raychains import priors, samplers, schedules
+from raychains.core.config import Sampling
+from raychains.core.errors import require
+from raychains.core.spec import EarlyStop
+from raychains.planning import ensemble_start, per_sampler
+from raychains.planning.ensemble_start import EnsembleStart
+from raychains.priors import Gaussian, Prior
+from raychains.samplers import MethodPreset, Sampler
+from raychains.tasks import Task
+from raychains.tasks.defaults import Defaults, defaults_of
+
+
+def layered(*values: Any) -> Any:
+    """Return the first value that is given, not None: the user's, else the method's, else the task's, else a default;
+    None without one."""
+    return next((value for value in values if value is not None), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lengths:
+    """The length of a chain."""
+
+    unit: str
+    """``epochs``, or ``steps`` of a density."""
+    given: int
+    """As the user or the task says, before an arm halves it."""
+    length: int
+    """In the unit, as a cost: with two gradients per step half as many are made."""
+    gradients: int
+    """Per step."""
+    steps: int
+    steps_per_epoch: int
+    batch_size: int
+
+    def burn_in(self, length: int) -> int:
+        """Return the steps without noise of a burn-in in the unit of ``length``."""
+        require(length < self.length, "burn_in", length, f"be an integer in [0, {self.length - 1}]")
+        return length * self.steps_per_epoch // self.gradients
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodSettings:
+    """What the chains of one task under one method and one schedule are made from."""
+
+    options: Sampling
+    """The user's, with numbers where they have texts by sampler."""
+    of_all: Sampling
+    """The user's, as they hold for all samplers of a comparison."""
+    task: Task
+    name: str
+    """The task's."""
+    sampler: str
+    """The method's name."""
+    method: MethodPreset
+    base: Defaults
+    """The task's defaults under the sampler."""
+    schedule: str
+    """The schedule's kind."""
+    halve: bool
+    """True if the arm runs half the epochs or steps."""
+    ensemble: EnsembleStart | None
+    """The deep ensemble at whose members the chains start."""
+    early_stop: EarlyStop | None
+    examples: int
+    """The training examples that the chain steps on, without those held out for ``early_stop``."""
+    lengths: Lengths
+    lr: float | None
+    """None where neither the user nor the task gives one."""
+    temperature: float
+    prior: Prior | None
+    """None where weight decay is the prior."""
+    repeats: int
+    lanes: int
+    """Repeats that one process stacks."""
+
+    @property
+    def kind(self) -> type[Sampler]:
+        """The sampler's class."""
+        return samplers.KINDS[self.method.kind]
+
+
+def settings_of(
+    options: Sampling, *, task: Task, name: str, sampler: str, schedule: str | None = None, halve: bool = False
+) -> MethodSettings:
+    """Return a method's settings; `raychains.planning.compatible.check` says whether they fit together.
+
+    Args:
+        schedule: the schedule's; None is the method's own.
+        halve: half the epochs or steps, as Table 2's cheaper arm has.
+
+    Raises:
+        UserError: an unknown schedule, or a text of an option that cannot be read.
+    """
+    method = samplers.method(sampler)
+    base = defaults_of(name, task).of(method.kind)
+    schedule = schedules.KINDS.find(layered(schedule, method.schedule)).kind
+    options = dataclasses.replace(options, init_from=ensemble_start.start_of(options.init_from, method, task))
+    ensemble, early_stop = ensemble_start.ensemble_start(options.init_from), method.early_stop
+    if early_stop is not None:
+        options, early_stop = _stopping_early(options, early_stop, ensemble)
+        ensemble, halve = None, False
+    of_all, options = options, per_sampler.chosen(options, sampler)
+    held_out = early_stop.held_out(task.num_data) if early_stop is not None and not task.low_dimensional else 0
+    texts = options.prior or (base.prior if options.weight_decay is None else ())
+    repeats = layered(options.repeats, base.repeats)
+    return MethodSettings(
+        options=options,
+        of_all=of_all,
+        task=task,
+        name=name,
+        sampler=sampler,
+        method=method,
+        base=base,
+        schedule=schedule,
+        halve=halve,
+        ensemble=ensemble,
+        early_stop=early_stop,
+        examples=task.num_data - held_out,
+        lengths=_lengths(options, base, task, method, task.num_data - held_out, halve),
+        lr=layered(options.lr, base.rate(schedule, method.kind), method.settings.get("lr")),
+        temperature=0.0 if noise_free(sampler) else layered(options.temperature, base.temperature),
+        prior=priors.read(texts) if texts else None,
+        repeats=repeats,
+        lanes=layered(options.lanes, repeats) if task.supports_lanes else 1,
+    )
+
+
+def noise_free(name: str) -> bool:
+    """Return whether a method optimises: its temperature is 0."""
+    return samplers.KINDS[samplers.method(name).kind].noisy_counterpart is not None
+
+
+def _stopping_early(options: Sampling, preset: EarlyStop, ensemble: EnsembleStart | None) -> tuple[Sampling, EarlyStop]:
+    """Return the options of chains that stop early, with their one sample at the end, and when they stop.
+
+    Where ``init_from`` describes the ensemble, they are the very members that other arms' chains start at.
+    """
+    if ensemble is not None:
+        options = ensemble_start.of_members(options, ensemble)
+        preset = dataclasses.replace(preset, patience=ensemble.patience or preset.patience)
+    last = ("samples=1", "noise_from=0.0")
+    return dataclasses.replace(options, schedule_settings=last, burn_in=None), preset
+
+
+def _lengths(
+    options: Sampling, base: Defaults, task: Task, method: MethodPreset, examples: int, halve: bool
+) -> Lengths:
+    """Return how long the chain is, at the method's gradient evaluations per step, on ``examples`` of the training data."""
+    gradients = samplers.KINDS[method.kind].gradients_per_step
+    if base.epochs is None:
+        batch_size = layered(options.batch_size, base.batch_size) if task.takes_batch_size else task.minibatch
+        unit, given, per_epoch = "steps", layered(options.steps, base.steps), 1
+    else:
+        asked = layered(options.batch_size, task.num_data if method.full_batch else base.batch_size)
+        batch_size = min(asked, examples)
+        unit, given, per_epoch = "epochs", layered(options.epochs, base.epochs), math.ceil(examples / batch_size)
+    length = given // 2 if halve else given
+    return Lengths(
+        unit=unit,
+        given=given,
+        length=length,
+        gradients=gradients,
+        steps=length * per_epoch // gradients,
+        steps_per_epoch=per_epoch,
+        batch_size=batch_size,
+    )
+
+
+def everywhere(prior: Prior) -> TypeGuard[Gaussian]:
+    """Return whether a prior is one Gaussian on all parameters, which is a weight decay."""
+    return isinstance(prior, Gaussian) and prior.match == "*"

@@ -1,0 +1,150 @@
+"""The schedule of a method's chains, from the options and the defaults of method and task."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from raychains import schedules
+from raychains.core.errors import UserError, renamed, require
+from raychains.core.user_code import is_path
+from raychains.planning import settings
+from raychains.planning.method_settings import MethodSettings, layered
+from raychains.schedules import NonCyclical, Schedule
+
+LONGER = 1000
+"""Epochs, or steps of a density, by which a chain that is too short for its cycles is tried longer."""
+
+
+def schedule_of(s: MethodSettings, tune: int) -> Schedule:
+    """Return the schedule; of its steps with noise the first ``tune`` tune the sampler, and their draws are not kept.
+
+    Raises:
+        UserError: a setting out of range, or cycles that the chain is too short for.
+    """
+    own = s.method.settings if s.schedule == s.method.schedule else {}
+    if s.method.last_epoch_measures:
+        own = {**own, "burn_in": s.lengths.length - 1}
+    names = {"ramp": "temperature_ramp"} if s.options.temperature_ramp is not None else {}
+    with renamed(names):
+        made = _cyclical(s, own, tune) if s.schedule == "cyclical" else _non_cyclical(s, own, tune)
+        return _tuned(made, tune)
+
+
+def _common(s: MethodSettings, tune: int) -> dict[str, Any]:
+    """Return the settings that all schedules have but their step size."""
+    apart = max(1, round(s.lengths.steps_per_epoch * (s.base.cycle_thinning if s.schedule == "cyclical" else 1)))
+    if s.method.draws is not None and not s.task.low_dimensional:
+        apart = max(1, (s.lengths.steps - tune) // s.method.draws)
+    fields: dict[str, Any] = {"steps": s.lengths.steps, "temperature": s.temperature}
+    fields["thinning"] = layered(s.options.thinning, apart)
+    if s.options.temperature_ramp is not None:
+        fields["ramp"] = s.options.temperature_ramp
+    return fields
+
+
+def _given(s: MethodSettings) -> dict[str, Any]:
+    return settings.of_kind("schedule_settings", s.options.schedule_settings, schedules.KINDS[s.schedule])
+
+
+def _tuned(made: Schedule, tune: int) -> Schedule:
+    """Return the schedule with nothing kept of the ``tune`` steps with noise in which the sampler tunes itself.
+
+    Raises:
+        UserError: a schedule with cycles, or too few steps for draws behind them.
+    """
+    if not tune:
+        return made
+    if not isinstance(made, NonCyclical):
+        raise UserError(
+            f"schedule must be one without cycles for a sampler that tunes itself, got {made.kind}: give constant, or tune=0"
+        )
+    steps = made.burn_in + tune
+    require(steps < made.steps, "tune", tune, f"leave some of the {made.steps} steps for draws")
+    share = max(made.warm_up, NonCyclical.noise_from_steps(steps, steps=made.steps))
+    left = dataclasses.replace(made, samples=None, warm_up=share)
+    samples = None if made.samples is None else min(left.room, made.samples)
+    return dataclasses.replace(left, samples=samples)
+
+
+def _cyclical(s: MethodSettings, own: Mapping[str, Any], tune: int) -> Schedule:
+    options, base, lengths = s.options, s.base, s.lengths
+    cycles = layered(options.cycles, own.get("cycles"), base.cycles)
+    exploration = layered(options.exploration, own.get("exploration"), base.exploration)
+    burn_in: Any = options.burn_in
+    if burn_in is not None:
+        cycle, silent = math.ceil(lengths.steps / max(1, cycles)), lengths.burn_in(burn_in)
+        require(silent < cycle, "burn_in", burn_in, f"be shorter than a cycle, one of {cycles} in {lengths.length}")
+        exploration = silent / cycle
+    chosen = {"cycles": cycles, "exploration": exploration, "samples_per_cycle": options.samples_per_cycle}
+    fields = {**chosen, **_common(s, tune), "lr": s.lr, **_given(s)}
+    try:
+        made = schedules.Cyclical(**fields)
+    except UserError as error:
+        asked = [options.cycles, options.exploration, burn_in, *(chosen.keys() & _given(s).keys())]
+        if any(given is not None for given in asked) or not str(error).startswith(
+            ("cycles must be at most", "exploration must leave")
+        ):
+            raise
+        each = lengths.steps_per_epoch / lengths.gradients
+        longer = range(lengths.length + 1, lengths.length + LONGER)
+        least = next((n for n in longer if _fits({**fields, "steps": int(n * each)})), None)
+        if least is None:
+            raise
+        why = f"by default a chain has {cycles} cycles, with noise in {1 - exploration:.0%} of each"
+        raise UserError(f"{lengths.unit} must be at least {least}, got {lengths.length}: {why}") from None
+    if made.samples_per_cycle is None and base.samples_per_cycle is not None:
+        # The default gives way to a short sampling stage; an option does not.
+        samples = own.get("samples_per_cycle", base.samples_per_cycle)
+        made = dataclasses.replace(made, samples_per_cycle=min(made.room, samples))
+    return made
+
+
+def _fits(fields: Mapping[str, Any]) -> bool:
+    """Return whether there is a cyclical schedule with these settings."""
+    try:
+        schedules.Cyclical(**fields)
+    except UserError:
+        return False
+    return True
+
+
+def _non_cyclical(s: MethodSettings, own: Mapping[str, Any], tune: int) -> Schedule:
+    """Return a schedule with the task's share without noise and its number of samples, whatever the shape of the step size."""
+    kind, how, given, lengths = s.schedule, s.base.decreasing, _given(s), s.lengths
+    fields = {"noise_from": how.get("noise_from", 0.0), **_common(s, tune)}
+    burn_in = layered(s.options.burn_in, own.get("burn_in"))
+    if burn_in is not None:
+        fields["noise_from"] = NonCyclical.noise_from_steps(lengths.burn_in(burn_in), steps=lengths.steps)
+    make, step_sizes = _step_sizes(s, given)
+    fields |= step_sizes
+    if is_path(kind):  # an own schedule need not have all of them
+        fields = {n: value for n, value in fields.items() if n in {f.name for f in dataclasses.fields(make)}}
+    schedule: Schedule = make(**{**fields, **given})
+    if "epochs_per_sample" in how and isinstance(schedule, NonCyclical) and schedule.samples is None:
+        epochs = lengths.length / lengths.gradients
+        # The draws of a method that says how many are spread over its steps: all there is room for.
+        samples = schedule.room if s.method.draws is not None else round(epochs / how["epochs_per_sample"])
+        schedule = dataclasses.replace(schedule, samples=max(1, min(schedule.room, samples)))
+    return schedule
+
+
+def _step_sizes(s: MethodSettings, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return what makes the schedule, and how its step size begins and falls."""
+    kind, final, how = s.schedule, s.options.final_lr, s.base.decreasing
+    make: Any = schedules.KINDS[kind]
+    lr: Any = s.lr
+    if kind in ("linear", "exponential"):
+        return make, {"lr": lr, "final_lr": layered(final, lr / 100)}
+    if kind == "step":
+        return make, {"lr": lr, "milestones": (0.5, 0.75), "factor": 0.1}
+    if kind != "decreasing":
+        return make, {"lr": lr}
+    named = " and ".join(sorted({"a", "b"} & given.keys()))
+    if ("decay" in how or final is not None) and not named:
+        return make.between, {"gamma": how["gamma"], "lr": lr, "final_lr": layered(final, lr / how.get("decay", 1.0))}
+    why = f"be left out beside the schedule's {named}, which says how the step size falls"
+    require(final is None, "final_lr", final, why)
+    return make, {"gamma": how["gamma"], "a": lr, "b": 0.0}
