@@ -17,7 +17,7 @@ from raychains.core.spec import ChainSpec
 from raychains.core.tree import Tree
 from raychains.data.source import Pair
 from raychains.tasks import Task
-from raychains.tasks.base import PredictiveTask
+from raychains.tasks.base import PredictiveTask, own_methods
 
 EAGER = 2
 """Gradients of each batch size that are evaluated operator by operator before one is recorded: libraries choose kernels in them."""
@@ -36,7 +36,7 @@ def why_not(task: Task) -> str | None:
     """Return why the gradients of a task's batches cannot be recorded; None where they can."""
     if not isinstance(task, PredictiveTask):
         return "it is no network with a likelihood"
-    own = [name for name in ("loss", "backward") if getattr(type(task), name) is not getattr(PredictiveTask, name)]
+    own = own_methods(task, "loss", "backward")
     return f"it has its own {own[0]}()" if own else None
 
 

@@ -20,14 +20,16 @@ from raychains.chain.draw_capture import Block, Network, indices_to
 from raychains.chain.early_stopping import EarlyStopping
 from raychains.chain.last_layer import LastLayer
 from raychains.chain.loss_limit import FIRST, loss_limit
+from raychains.chain.losses import Losses
 from raychains.chain.microbatch import MicroBatches, compare
 from raychains.chain.pack import Pack, Packs
-from raychains.chain.pack import check as check_pack
+from raychains.chain.packable import check as check_pack
 from raychains.chain.precision import Execution, check_prior, like
 from raychains.chain.process_group import Group
+from raychains.chain.random_streams import RandomStreams
 from raychains.core import gpus
 from raychains.core.errors import RaychainsError, UserError, require
-from raychains.core.rng import GLOBALS, ReplayClosure, kept_globals, seed_globals, set_streams, streams, streams_at
+from raychains.core.rng import GLOBALS, ReplayClosure
 from raychains.core.sample import Progress, Sample, SampleMeta
 from raychains.core.spec import ChainSpec, Environment, stream_seed
 from raychains.core.validation import integer
@@ -83,11 +85,7 @@ class Chain:
         start: Mapping[str, Tensor] | None = None,
         group: Group | None = None,
     ) -> None:
-        require(isinstance(spec, ChainSpec), "spec", spec, "be a raychains.ChainSpec")
-        require(task is None or isinstance(task, Task), "task", task, "be a raychains.Task")
-        require(group is None or isinstance(group, Group), "group", group, "be a group of ranks")
-        ok = start is None or (isinstance(start, Mapping) and all(isinstance(t, Tensor) for t in start.values()))
-        require(ok, "start", start, "be tensors by name")
+        _check_arguments(spec, task, start, group)
         self.spec, self.device, self.start = spec, device_of(device), start
         self.group = group if group is not None else Group()
         self.task = task if task is not None else tasks.build(spec.task)
@@ -118,8 +116,6 @@ class Chain:
         check_prior(self.task, spec)
         self._priors = priors.stated(self.task.prior, spec.prior, dict(self.model.named_parameters()), self.sampled)
         self._micro = self._micro_batches()
-        self._asked = self.paused = False
-        """`paused`: with several ranks, whether rank 0 asked for a stop during the last step; the same on all of them."""
         self.step = 0
         self.index = 0
         """Kept draws, or blocks of them, so far."""
@@ -128,24 +124,14 @@ class Chain:
         self._older = False
         """True of a user's task whose chain goes on from a state of an older version, which sampled some otherwise."""
         self._failure: Diverged | None = None
-        self._augmentation = torch.Generator(self.device).manual_seed(stream_seed(spec, "augmentation"))
-        self._backward = Backward(spec, self.task, self.model, self._augmentation)
-        self.dropout = streams_at(self.device, stream_seed(spec, "dropout"))
-        """States of the streams that dropout draws from: `raychains.core.rng.streams`."""
-        # Python's and NumPy's generators, from which a user's network may draw, start anew with each gradient.
-        own = tasks.is_own(spec.task) and not self.task.low_dimensional
-        self._globals = stream_seed(spec, "globals") if own else None
-        self._loss_sum: Tensor = torch.zeros((), dtype=torch.float64, device=self.device)
-        self._loss_count = 0
-        self._start_loss: float | None = None
-        """The lower of the first minibatch's and the first record's; None of densities, and after a checkpoint without
-        it."""
-        self._recorded_loss: float | None = None
-        """The last progress record's, before the first record the first minibatch's."""
-        self._block = Block(spec.block_draws, self.model, self.sampler) if spec.block_draws else None
-        self._network: Network | None = None
-        if not spec.block_draws:
-            self._network = Network(spec, self.task, self.model, self.sampler, self.sampled, self._execution.place)
+        self.streams = RandomStreams(spec, self.task, self.device)
+        self._backward = Backward(spec, self.task, self.model, self.streams.augmentation)
+        self.losses = Losses(self.device)
+        self.draws: Block | Network = (
+            Block(spec.block_draws, self.model, self.sampler)
+            if spec.block_draws
+            else Network(spec, self.task, self.model, self.sampler, self.sampled, self._execution.place)
+        )
         self._early = EarlyStopping(spec, self.task) if spec.early_stop is not None else None
         self._last_layer: LastLayer | None = None
         if isinstance(self.sampler, LastLayerLaplace):
@@ -153,7 +139,7 @@ class Chain:
         self.num_data = self.task.num_data if self._early is None else len(self._early.learned)
         """Examples that it learns from."""
         self._order: tuple[int, Sequence[Any]] = (-1, ())
-        batches = len(self._batches(0))
+        batches = len(self.order(0))
         if batches != spec.steps_per_epoch:
             raise UserError(
                 f"steps per epoch must be {batches} for batches of {spec.batch_size} from "
@@ -174,6 +160,11 @@ class Chain:
     def done(self) -> bool:
         """True if every step has been made, or the chain stopped early."""
         return self.step >= self.spec.steps or (self._early is not None and self._early.over)
+
+    @property
+    def paused(self) -> bool:
+        """With several ranks, True if rank 0 asked for a stop during the last step; the same on all of them."""
+        return self._micro is not None and self._micro.paused
 
     def __iter__(self) -> Iterator[Event]:
         while events := self.advance():
@@ -198,22 +189,17 @@ class Chain:
             return self._advance(stop)
 
     def _advance(self, stop: Callable[[], bool]) -> list[Event]:
-        outside = streams(self.device)
-        set_streams(self.device, self.dropout)
-        try:
-            with self._execution.stepping(), nullcontext() if self._globals is None else kept_globals():
-                together = self.group.size > 1
-                while not self.done and (together or not stop()):
-                    self._asked = together and stop()
-                    setting = self._one_step()
-                    if events := self._events(setting):
-                        return events
-                    if self.paused:
-                        break
+        with self.streams.active(), self._execution.stepping():
+            together = self.group.size > 1
+            while not self.done and (together or not stop()):
+                if self._micro is not None:
+                    self._micro.ask = together and stop()
+                setting = self._one_step()
+                if events := self._events(setting):
+                    return events
+                if self.paused:
+                    break
             return []
-        finally:
-            self.dropout = streams(self.device)
-            set_streams(self.device, outside)
 
     # In a pack
 
@@ -245,50 +231,48 @@ class Chain:
                 self.leave()
 
     def stepping(self) -> AbstractContextManager[None]:
-        """See `raychains.chain.pack.Member`."""
+        """See `raychains.chain.pack_row.Member`."""
         return self._execution.stepping()
 
     def order(self, epoch: int) -> Sequence[Any]:
-        """See `raychains.chain.pack.Member`."""
-        return self._batches(epoch)
+        """See `raychains.chain.pack_row.Member`."""
+        # A full batch keeps epoch 0's order, so that a resumed chain sees the same.
+        if self._order[0] != epoch and (self.spec.steps_per_epoch > 1 or self._order[0] < 0):
+            seed = stream_seed(self.spec, "order", epoch)
+            if self._early is None:
+                order = self.task.epoch(seed=seed, batch_size=self.spec.batch_size)
+            else:
+                order = self._early.epoch(seed=seed)
+            self._order = (epoch, indices_to(order, self.device))
+        return self._order[1]
 
     def logs(self, step: int) -> bool:
-        """See `raychains.chain.pack.Member`."""
+        """See `raychains.chain.pack_row.Member`."""
         return step % self._log_every == 0 or step == self.spec.steps
 
     def measures(self, step: int) -> bool:
-        """See `raychains.chain.pack.Member`."""
+        """See `raychains.chain.pack_row.Member`."""
         return self._early is not None and (step % self.spec.steps_per_epoch == 0 or step == self.spec.steps)
 
     def moved(self, steps: int, setting: ScheduleValues) -> list[Event]:
-        """See `raychains.chain.pack.Member`."""
-        if self._block is None:  # densities have no loss
-            self._loss_count += steps
+        """See `raychains.chain.pack_row.Member`."""
+        if not self.spec.block_draws:  # densities have no loss
+            self.losses.count += steps
         self._measure()
-        for group in self.sampler.param_groups:
-            group["lr"], group["temperature"] = setting.lr, setting.temperature
+        self.apply(setting)
         return self._events(setting)
 
-    def settle(self, losses: Tensor) -> None:
-        """See `raychains.chain.pack.Member`."""
-        losses.copy_(self._loss_sum)
-        self._loss_sum = losses
-
-    def room(self) -> int:
-        """See `raychains.chain.pack.Member`."""
-        return self._block.room if self._block is not None else 0
-
-    def keep(self, draws: Tensor) -> None:
-        """See `raychains.chain.pack.Member`."""
-        assert self._block is not None
-        self._block.extend(draws)
+    def apply(self, setting: ScheduleValues) -> None:
+        """See `raychains.chain.pack_row.Member`."""
+        for group in self.sampler.param_groups:
+            group["lr"], group["temperature"] = setting.lr, setting.temperature
 
     def measure_last_layer(self) -> Tensor | None:
-        """See `raychains.chain.pack.Member`."""
+        """See `raychains.chain.pack_row.Member`."""
         if self._last_layer is None or self.sampler.param_groups[0]["temperature"] == 0:
             return None
         epoch, position = divmod(self.step, self.spec.steps_per_epoch)
-        return self._last_layer.measure(self._batches(epoch)[position])
+        return self._last_layer.measure(self.order(epoch)[position])
 
     def _micro_batches(self) -> MicroBatches | None:
         if self.spec.micro_batch is None:
@@ -301,14 +285,13 @@ class Chain:
     def _one_step(self) -> ScheduleValues:
         setting = self.schedule.at(self.step + 1)
         epoch, position = divmod(self.step, self.spec.steps_per_epoch)
+        self.apply(setting)
         for group in self.sampler.param_groups:
-            group["lr"], group["temperature"] = setting.lr, setting.temperature
             for p in group["params"]:
                 p.grad = None
-        batch = self._batches(epoch)[position]
+        batch = self.order(epoch)[position]
         if self._last_layer is not None and setting.temperature > 0:
-            if self._globals is not None:
-                seed_globals(self._globals, self.step)
+            self.streams.begin_gradient(self.step)
             losses: list[Tensor | None] = [self._last_layer.measure(batch)]
             self.sampler.step()  # moves nothing
         elif self.sampler.gradients_per_step == 1:
@@ -320,7 +303,7 @@ class Chain:
             again = [
                 ReplayClosure(
                     self.model,
-                    self._augmentation,
+                    self.streams.augmentation,
                     partial(self._gradient, part, number),
                     partial(self._objective, part) if wanted else None,
                 )
@@ -329,15 +312,15 @@ class Chain:
             self.sampler.step(again)
             losses = [None if a.loss is None else self.sampler.shown_loss(a.loss) for a in again]
         if losses[0] is not None:
-            self._loss_sum += torch.stack([x for x in losses if x is not None]).mean() if len(losses) > 1 else losses[0]
-            self._loss_count += 1
+            several = len(losses) > 1
+            self.losses.add(torch.stack([x for x in losses if x is not None]).mean() if several else losses[0])
         self.step += 1
         self._measure()
         return setting
 
     def _measure(self) -> None:
-        if self.step == 1 and self._loss_count:
-            self._start_loss = self._recorded_loss = _finite(self._loss_sum)
+        if self.step == 1:
+            self.losses.begin()
         if self.measures(self.step):
             assert self._early is not None
             self._early.measure(self.model, self.device)
@@ -349,11 +332,10 @@ class Chain:
         part of the step's batch.
         """
         if self._micro is None:
-            if self._globals is not None:
-                seed_globals(self._globals, self.step * self.sampler.parts + number)
+            self.streams.begin_gradient(self.step * self.sampler.parts + number)
             loss = self._backward(batch)
         else:
-            loss, self.paused = self._micro.gradient(batch, self.step, self._asked)
+            loss = self._micro.gradient(batch, self.step)
         for prior, parameters in self._priors:
             log_density = prior.log_density(parameters)
             if log_density.requires_grad:  # else it is that of frozen parameters alone
@@ -373,50 +355,31 @@ class Chain:
 
     def _objective(self, batch: Any, loss: Tensor | None) -> Tensor:
         """Return the function whose gradient `_gradient` has filled in, one number or one for each lane, given its loss."""
-        value = self.task.objective(self.model, batch, self._augmentation, loss)
+        value = self.task.objective(self.model, batch, self.streams.augmentation, loss)
         for prior, parameters in self._priors:
             with torch.no_grad():
                 log_density = prior.log_density(parameters)
             value = value - log_density / self.sampler.num_data
         return value
 
-    def _batches(self, epoch: int) -> Sequence[Any]:
-        # A full batch keeps epoch 0's order, so that a resumed chain sees the same.
-        if self._order[0] != epoch and (self.spec.steps_per_epoch > 1 or self._order[0] < 0):
-            seed = stream_seed(self.spec, "order", epoch)
-            if self._early is None:
-                order = self.task.epoch(seed=seed, batch_size=self.spec.batch_size)
-            else:
-                order = self._early.epoch(seed=seed)
-            self._order = (epoch, indices_to(order, self.device))
-        return self._order[1]
-
     def _events(self, setting: ScheduleValues) -> list[Event]:
         log = self.logs(self.step)
-        block_full = self._block is not None and setting.keep and self._block.add()
-        network = self._block is None and (setting.keep if self._early is None else self.done)
-        last_block = self._block is not None and self.done and self._block.count > 0
-        if not (log or block_full or network or last_block):
+        sampled = self.draws.due(setting.keep if self._early is None else self.done, self.done)
+        if not (log or sampled):
             return []
         loss, kinetic, found = self._numbers(log)
-        if network:
-            self._check_loss(loss)
-        setting = setting if found is None else setting._replace(lr=found)
+        at = self._place(setting if found is None else setting._replace(lr=found))
         events: list[Event] = []
-        if block_full or network or last_block:
+        if sampled:
+            if not self.spec.block_draws:
+                self._check_loss(loss)
             if self._early is not None:
                 self._early.restore(self.model)  # the chain's last event: nothing comes after it
-            events += self._samples(setting, loss)
+            events += self._samples(at, loss)
         if log:
-            self._loss_sum.zero_()
-            self._loss_count = 0
-            self._recorded_loss = loss
-            if self.step == self._log_every and loss is not None and self._start_loss is not None:
-                self._start_loss = min(self._start_loss, loss)
+            self.losses.record(loss, first=self.step == self._log_every)
             held_out = self._early.loss if self._early is not None else None
-            events.append(
-                Progress(**self._place(setting), loss=loss, kinetic_temperature=kinetic, held_out_loss=held_out)
-            )
+            events.append(Progress(**at, loss=loss, kinetic_temperature=kinetic, held_out_loss=held_out))
         return events
 
     def _place(self, setting: ScheduleValues) -> dict[str, Any]:
@@ -430,23 +393,16 @@ class Chain:
         The device is waited for once.
         """
         kinetic, found = self.sampler.kinetic() if log else None, self.sampler.step_length()
-        second = kinetic if found is None else found  # no sampler has both
-        second = second.double() if second is not None else None  # a user's may be less
-        if self._loss_count == 0:
-            loss, value = None, _finite(second)
-        else:
-            both = gpus.value(self._loss_sum if second is None else torch.complex(self._loss_sum, second))
-            loss, value = both.real / self._loss_count, None if second is None else _finite(both.imag)
-            if not math.isfinite(loss):
-                self._fail(f"the loss is {loss}")
+        loss, value = self.losses.mean(kinetic if found is None else found)  # no sampler has both
+        if loss is not None and not math.isfinite(loss):
+            self._fail(f"the loss is {loss}")
         return loss, value if found is None else None, None if found is None else value
 
-    def _samples(self, setting: ScheduleValues, loss: float | None) -> list[Event]:
+    def _samples(self, at: Mapping[str, Any], loss: float | None) -> list[Event]:
         """One sample per draw that the sampler yields here, each with the index that its variable counts."""
         samples: list[Event] = []
-        taken = self._block.take() if self._block is not None else self._network.take()  # type: ignore[union-attr]
         per_keep, seen = sample_index.per_keep(self.spec), Counter[str]()
-        for variable, draws, tensors in taken:
+        for variable, draws, tensors in self.draws.take():
             self._check_finite(tensors)
             nth = seen[variable]
             seen[variable] += 1
@@ -455,7 +411,7 @@ class Chain:
                 "variable": variable,
                 "draws": draws,
             }
-            meta = SampleMeta(digest=self.spec.digest, **which, **self._place(setting), train_nll=loss)
+            meta = SampleMeta(digest=self.spec.digest, **which, **at, train_nll=loss)
             samples.append(Sample(meta=meta, tensors=tensors))
         self._check_finite(self._sampler_tensors())
         self.index += 1
@@ -465,14 +421,15 @@ class Chain:
         """Refuse a sample of a chain whose loss is beyond its limit; only the spec and the chain's state decide."""
         if self._early is not None and self._early.best_loss is not None:
             loss = self._early.best_loss  # that of the weights that are kept
-        elif loss is not None and self._loss_count < self.spec.steps_per_epoch and self._recorded_loss is not None:
-            loss = min(loss, self._recorded_loss)  # a few minibatches may be the worst examples alone
-        if loss is None or self._start_loss is None or self.step < FIRST:
+        elif loss is not None and self.losses.count < self.spec.steps_per_epoch and self.losses.recorded is not None:
+            loss = min(loss, self.losses.recorded)  # a few minibatches may be the worst examples alone
+        start = self.losses.start
+        if loss is None or start is None or self.step < FIRST:
             return
         d, temperature = sum(p.numel() for p in self.sampled.values()), self.schedule.temperature
-        limit = loss_limit(self._start_loss, parameters=d, num_data=self.num_data, temperature=temperature)
+        limit = loss_limit(start, parameters=d, num_data=self.num_data, temperature=temperature)
         if loss > limit:
-            self._fail(f"the mean loss is {loss:.3g}, where the chain began with {self._start_loss:.3g},", loss)
+            self._fail(f"the mean loss is {loss:.3g}, where the chain began with {start:.3g},", loss)
 
     def _sampler_tensors(self) -> dict[str, Tensor]:
         """The sampler's states of every parameter, e.g. ``velocity of 0.weight``."""
@@ -517,10 +474,10 @@ class Chain:
             Diverged: anything in it is not finite, so that no checkpoint ever is; or `advance` raised it.
         """
         self._refuse_failed()
-        block = self._block.state() if self._block is not None else None
+        block = self.draws.state()
         self._check_finite(self._stored())
         self._check_finite(self._sampler_tensors())
-        self._check_finite({"the loss": self._loss_sum})
+        self._check_finite({"the loss": self.losses.sum})
         for variable, tensors in (block or {}).items():
             self._check_finite({f"a draw of {variable}, {name},": t for name, t in tensors.items()})
         return {
@@ -530,12 +487,8 @@ class Chain:
             "model": self._stored(),
             "buffers": initialization.unsaved(self.model),
             "sampler": self.sampler.state_dict(),
-            "augmentation": self._augmentation.get_state(),
-            "dropout": self.dropout,
-            "loss_sum": self._loss_sum,
-            "loss_count": self._loss_count,
-            "start_loss": self._start_loss,
-            "recorded_loss": self._recorded_loss,
+            **self.streams.state_dict(),
+            **self.losses.state_dict(),
             "block": block,
             "noise_attempt": self.noise_attempt,
             **({} if self._older else {"without_gradient": WITHOUT_GRADIENT}),
@@ -545,7 +498,7 @@ class Chain:
     def _stored(self) -> dict[str, Tensor]:
         """The model's state without what stays at the start."""
         state = self.model.state_dict()
-        return {name: state[name] for name in self._network.names} if self._network is not None else state
+        return {name: state[name] for name in self.draws.names} if isinstance(self.draws, Network) else state
 
     def check_ranks(self) -> None:
         """Compare this rank's parameters, sampler's state and noise with rank 0's; all ranks call it at the same step.
@@ -563,12 +516,7 @@ class Chain:
         """
         if state["digest"] != self.spec.digest:
             raise UserError(f"the checkpoint is of chain {state['digest'][:12]}, not of {self.spec.digest[:12]}")
-        if len(state["dropout"]) != len(streams(self.device)):
-            here, there = ("GPU", "CPU") if gpus.is_gpu(self.device) else ("CPU", "GPU")
-            raise UserError(
-                f"the checkpoint of chain {self.spec.digest[:12]} is of a {there}, whose random streams a {here} does not have: "
-                f"resume the chain on a {there}"
-            )
+        self.streams.check_state(state)
         self.leave()
         self.step, self.index = state["step"], state["index"]
         self.noise_attempt = state["noise_attempt"]
@@ -584,14 +532,9 @@ class Chain:
         self.sampler.load_state_dict(state["sampler"])
         for p, own in self.sampler.state.items():
             own.update({name: like(p, value) for name, value in own.items() if isinstance(value, Tensor)})
-        self._augmentation.set_state(state["augmentation"].to(torch.uint8))
-        self.dropout = [s.to("cpu", torch.uint8) for s in state["dropout"]]
-        self._loss_sum = state["loss_sum"].to(self.device).clone()
-        self._loss_count = state["loss_count"]
-        self._start_loss = state.get("start_loss")  # states of older versions have none
-        self._recorded_loss = state.get("recorded_loss")
-        if self._block is not None:
-            self._block.load(state["block"])
+        self.streams.load_state_dict(state)
+        self.losses.load_state_dict(state)
+        self.draws.load(state["block"])
         if self._early is not None:
             self._early.load_state_dict(state["early_stop"], self.device)
 
@@ -607,11 +550,13 @@ class Chain:
         )
 
 
+def _check_arguments(spec: Any, task: Any, start: Any, group: Any) -> None:
+    require(isinstance(spec, ChainSpec), "spec", spec, "be a raychains.ChainSpec")
+    require(task is None or isinstance(task, Task), "task", task, "be a raychains.Task")
+    require(group is None or isinstance(group, Group), "group", group, "be a group of ranks")
+    ok = start is None or (isinstance(start, Mapping) and all(isinstance(t, Tensor) for t in start.values()))
+    require(ok, "start", start, "be tensors by name")
+
+
 def _rounds(t: Tensor) -> bool:
     return t.is_floating_point() or t.is_complex()
-
-
-def _finite(value: Tensor | float | None) -> float | None:
-    if isinstance(value, Tensor):
-        value = float(gpus.value(value))
-    return value if value is not None and math.isfinite(value) else None

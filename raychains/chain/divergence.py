@@ -258,8 +258,8 @@ class _Watched(Chain):
         _look("parameter", {n: p.detach() for n, p in self.sampled.items()})
         _look("buffer", dict(self.model.named_buffers()))
         _look("state", self._sampler_tensors())
-        if not math.isfinite(float(self._loss_sum)):
-            raise _Found("loss", None, self._loss_sum)
+        if not math.isfinite(float(self.losses.sum)):
+            raise _Found("loss", None, self.losses.sum)
         if keep:
             for variable, tensors in self.sampler.draws():
                 _look("draw", {f"{variable}, {n}": t for n, t in zip(self.sampled, tensors, strict=True)})

@@ -52,6 +52,11 @@ class Block:
         self.count += 1
         return self.count == self._keeps
 
+    def due(self, keep: bool, done: bool) -> bool:
+        """Keep the current draws after a step that keeps them; return whether there are samples to take."""
+        full = keep and self.add()
+        return full or (done and self.count > 0)
+
     @property
     def room(self) -> int:
         """Kept steps before the one that fills the block."""
@@ -77,7 +82,7 @@ class Block:
             for variable, n in self._per_keep.items()
         }
 
-    def load(self, state: dict[str, dict[str, Tensor]]) -> None:
+    def load(self, state: Any) -> None:
         """Continue from `state`."""
         for variable, tensors in state.items():
             for name, draws in tensors.items():
@@ -131,6 +136,19 @@ class Network:
                 f"{' '.join(spec.sample_only)}: {len(moving)} of {len(layers)}"
             )
         return spec.batchnorm == "reestimate"
+
+    room = 0
+    """Kept steps before one that has samples."""
+
+    def due(self, keep: bool, done: bool) -> bool:
+        """Return whether there are samples to take: each step that is kept has its own."""
+        return keep
+
+    def state(self) -> None:
+        """Return nothing: a checkpoint has no draws."""
+
+    def load(self, state: Any) -> None:
+        """Continue from `state`."""
 
     def take(self) -> Iterator[Taken]:
         """Yield the current draws, as contiguous tensors on the CPU."""

@@ -49,16 +49,7 @@ def read(path: str) -> dict[str, Tensor]:
 
 @lru_cache(maxsize=1)  # every arm of a comparison asks
 def _read(path: str, _modified: int, _size: int) -> Tensors:
-    try:
-        data = bounded.read(path)
-    except UserError as error:
-        raise UserError(f"init_from must be a file that can be read: {error}") from None
-    if data[8:9] == b"{":
-        found = _opened(path, "safetensors file", lambda: dict(sorted(load_safetensors(data).items())))
-    elif data[:2] == b"PK" or data[:1] == b"\x80":
-        found = _opened(path, "torch file", lambda: torch.load(path, map_location="cpu", weights_only=True))
-    else:
-        raise UserError(f"init_from must be a whole safetensors or torch file, got {path!r}: it begins otherwise")
+    found = _loaded(path)
     for key in WRAPPERS:
         if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
             found = found[key]
@@ -70,6 +61,19 @@ def _read(path: str, _modified: int, _size: int) -> Tensors:
         if not isinstance(value, Tensor) or value.layout is not torch.strided or value.is_quantized:
             raise UserError(f"init_from must hold dense tensors alone, got {path!r}: {name!r} is something else")
     return {name: t.detach() for name, t in found.items()}
+
+
+def _loaded(path: str) -> Any:
+    """Return the object in a safetensors or a torch file."""
+    try:
+        data = bounded.read(path)
+    except UserError as error:
+        raise UserError(f"init_from must be a file that can be read: {error}") from None
+    if data[8:9] == b"{":
+        return _opened(path, "safetensors file", lambda: dict(sorted(load_safetensors(data).items())))
+    if data[:2] == b"PK" or data[:1] == b"\x80":
+        return _opened(path, "torch file", lambda: torch.load(path, map_location="cpu", weights_only=True))
+    raise UserError(f"init_from must be a whole safetensors or torch file, got {path!r}: it begins otherwise")
 
 
 def _opened(path: str, kind: str, load: Callable[[], Any]) -> Any:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from raychains.chain.compiler import compiled
+from raychains.chain.pack_row import Row
 from raychains.samplers.base import wide
 from raychains.samplers.isokinetic import Isokinetic
 from raychains.schedules import ScheduleValues
@@ -24,18 +25,6 @@ NOISE_AHEAD = 8192
 
 Batch = Sequence[Tensor]
 """Targets and weights of the rows' examples, and what else the network reads."""
-
-
-class Lane(Protocol):
-    """A chain and its row."""
-
-    @property
-    def chain(self) -> Any:
-        """The chain: its ``sampled`` parameters and its ``sampler`` are read."""
-
-    @property
-    def row(self) -> int:
-        """Its place on axis 0."""
 
 
 class Drawn:
@@ -58,7 +47,7 @@ class _Noise:
     """A source of noise for all rows at once: each draws from its chain's own stream, on a CPU ``ahead`` times at once."""
 
     def __init__(self, like: Tensor, ahead: int) -> None:
-        self.lanes: list[Lane] = []
+        self.moving: list[Row] = []
         ahead = ahead if like.is_cpu else 1
         self._made = like.new_zeros(ahead, *like.shape)
         self._used = ahead
@@ -66,8 +55,8 @@ class _Noise:
     def like(self, t: Tensor) -> Tensor:
         """Return noise [rows, d], to be read; 0 in rows that do not move."""
         if self._used == len(self._made):
-            for lane in self.lanes:
-                lane.chain.sampler._noise.fill(self._made[:, lane.row])
+            for row in self.moving:
+                row.chain.sampler._noise.fill(self._made[:, row.index])
             self._used = 0
         self._used += 1
         return self._made[self._used - 1]
@@ -75,18 +64,18 @@ class _Noise:
     def rewind(self) -> None:
         """Put the streams where the noise in use has left them; the rest is made again."""
         unused, self._used = len(self._made) - self._used, len(self._made)
-        for lane in self.lanes if self._made.is_cpu else ():
-            lane.chain.sampler._noise._sequence(self._made.dtype).position -= unused * self._made.shape[2]
+        for row in self.moving if self._made.is_cpu else ():
+            row.chain.sampler._noise._sequence(self._made.dtype).position -= unused * self._made.shape[2]
 
-    def move(self, lanes: Sequence[Lane]) -> None:
-        """Draw for these lanes from now on."""
-        self.lanes = list(lanes)
+    def move(self, rows: Sequence[Row]) -> None:
+        """Draw for these rows from now on."""
+        self.moving = list(rows)
         self._made.zero_()
 
     def seeds(self, rows: int) -> list[int]:
         """Return the seed of each row's stream; 0 of rows that do not move."""
-        found = {lane.row: lane.chain.sampler._noise.seed for lane in self.lanes}
-        return [found.get(row, 0) for row in range(rows)]
+        found = {row.index: row.chain.sampler._noise.seed for row in self.moving}
+        return [found.get(index, 0) for index in range(rows)]
 
 
 class IsokineticRows:
@@ -130,49 +119,48 @@ class IsokineticRows:
             for name, noises in joint.compilable.items():  # which its step calls
                 setattr(joint, name, partial(self._compiled, getattr(type(joint), name), noises))
 
-    def gather(self, lanes: Sequence[Lane]) -> None:
+    def gather(self, rows: Sequence[Row]) -> None:
         """Take the states of the chains that move from now on, all of which have made the same steps."""
-        if lanes == self._noise.lanes:
+        if rows == self._noise.moving:
             return
-        self._noise.move(lanes)
+        self._noise.move(rows)
         self._moving = torch.zeros(len(self._theta), 1, dtype=torch.bool, device=self._theta.device)
-        for lane in lanes:
-            self._moving[lane.row] = True
-        first = lanes[0].chain
+        for row in rows:
+            self._moving[row.index] = True
+        first = rows[0].chain
         self._begun = "direction" in first.sampler.state[next(iter(first.sampled.values()))]
         if self._begun:
             self._u, self._g = self._u.clone(), self._g.clone()  # a chain that left may hold what was its row
-            for lane in lanes:
-                states = [lane.chain.sampler.state[p] for p in lane.chain.sampled.values()]
+            for row in rows:
+                states = [row.chain.sampler.state[p] for p in row.chain.sampled.values()]
                 for whole, name in ((self._u, "direction"), (self._g, "gradient")):
-                    whole[lane.row] = torch.cat([s[name].reshape(-1) for s in states])
-        rows = len(self._theta)
+                    whole[row.index] = torch.cat([s[name].reshape(-1) for s in states])
         adaptive: dict[str, Any] = {
-            n: v.expand(rows, *v.shape[1:]).clone() if isinstance(v, Tensor) else v
-            for n, v in first.sampler._adaptive.items()
-            if all(n in lane.chain.sampler._adaptive for lane in lanes)  # states of older versions have fewer
+            n: v.expand(len(self._theta), *v.shape[1:]).clone() if isinstance(v, Tensor) else v
+            for n, v in _sampler(rows[0])._adaptive.items()
+            if all(n in _sampler(row)._adaptive for row in rows)  # states of older versions have fewer
         }
-        for lane in lanes:
+        for row in rows:
             for name, value in adaptive.items():
                 if isinstance(value, Tensor):
-                    value[lane.row] = lane.chain.sampler._adaptive[name][0]
+                    value[row.index] = _sampler(row)._adaptive[name][0]
         self._joint._adaptive = adaptive
 
     def forget(self) -> None:
         """Gather anew before the next step: chains have come or gone."""
-        self._noise.lanes = []
+        self._noise.moving = []
 
     def give_back(self) -> None:
         """Give every chain that moved its own states, and its noise's place."""
         self._noise.rewind()
-        for lane in self._noise.lanes:
-            row, sampler = lane.row, lane.chain.sampler
-            parts = [p.numel() for p in lane.chain.sampled.values()]
-            states = zip(self._u[row].split(parts), self._g[row].split(parts), strict=True)
-            for p, (u, g) in zip(lane.chain.sampled.values(), states, strict=True):
+        for row in self._noise.moving:
+            at, sampler = row.index, _sampler(row)
+            parts = [p.numel() for p in row.chain.sampled.values()]
+            states = zip(self._u[at].split(parts), self._g[at].split(parts), strict=True)
+            for p, (u, g) in zip(row.chain.sampled.values(), states, strict=True):
                 sampler.state[p] |= {"direction": u.view(p.shape), "gradient": g.view(p.shape)}
             sampler._adaptive = {
-                n: v[row : row + 1] if isinstance(v, Tensor) else v for n, v in self._joint._adaptive.items()
+                n: v[at : at + 1] if isinstance(v, Tensor) else v for n, v in self._joint._adaptive.items()
             }
 
     def step(self, number: int, setting: ScheduleValues) -> Tensor:
@@ -233,3 +221,8 @@ class IsokineticRows:
         finally:
             joint._noise, self._batch, self._losses = before
             self._compiles = True
+
+
+def _sampler(row: Row) -> Isokinetic:
+    assert isinstance(row.chain.sampler, Isokinetic)
+    return row.chain.sampler

@@ -13,7 +13,7 @@ from raychains.core.errors import UserError, require
 from raychains.core.spec import ChainSpec
 from raychains.samplers.laplace import LastLayerLaplace, check
 from raychains.tasks import Task
-from raychains.tasks.base import PredictiveTask
+from raychains.tasks.base import PredictiveTask, own_methods
 from raychains.tasks.likelihoods import belongs
 
 Call = tuple[nn.Linear, Tensor, Tensor]
@@ -115,7 +115,7 @@ def _refusal(task: Task) -> str | None:
         return "laplace needs a network with a likelihood"
     if task.own_prior or task.prior is not None:
         return "laplace needs the weight decay for its prior, and the task has a prior of its own"
-    if any(getattr(type(task), n) is not getattr(PredictiveTask, n) for n in ("loss", "backward", "held_out_loss")):
+    if own_methods(task, "loss", "backward", "held_out_loss"):
         return "laplace needs the likelihood of its outputs, and the task has a loss of its own"
     if not belongs(task.likelihood, "fisher"):
         return "laplace needs the Fisher information of its likelihood, of which only the loss is known"

@@ -42,6 +42,8 @@ class MicroBatches:
         assert spec.micro_batch is not None
         self.count = math.ceil(spec.batch_size / spec.micro_batch)
         """M: micro-batches of every global batch."""
+        self.ask = self.paused = False
+        """This rank's request for a pause, of which rank 0's counts, and whether rank 0 had one in the last step."""
         if group.size > self.count:
             raise UserError(
                 f"workers_per_chain must be at most the micro-batches of a batch ({self.count}), got {group.size}: lower micro_batch"
@@ -55,17 +57,14 @@ class MicroBatches:
         task.share(*run_of(group.rank, group.size, self.count), self.count)
         group.broadcast(t.data if isinstance(t, nn.Parameter) else t for t in model.state_dict().values())
 
-    def gradient(self, batch: Any, step: int, ask: bool) -> tuple[Tensor, bool]:
-        """Fill every gradient; return the mean loss, and whether rank 0 requested a pause.
-
-        ``step`` counts the steps made before this one; ``ask`` is this rank's request, of which rank 0's counts.
-        """
+    def gradient(self, batch: Any, step: int) -> Tensor:
+        """Fill every gradient and return the mean loss; ``step`` counts the steps made before this one."""
         parts = self._task.divide(batch, self.count)
         whole = sum(len(p) for p in parts)
         before = streams(self._device)
 
         def leaf(number: int) -> Tensor:
-            return self._leaf(parts, number, whole, step, ask)
+            return self._leaf(parts, number, whole, step)
 
         total = self._group.total(leaf, self.count)
         set_streams(self._device, before)
@@ -74,14 +73,15 @@ class MicroBatches:
             p.grad = total[place : place + p.numel()].view(p.shape)
             place += p.numel()
         # One rank knows its own request; only several have to wait for the device to read rank 0's.
-        return total[place].double(), bool(gpus.value(total[place + 1]) > 0) if self._group.size > 1 else ask
+        self.paused = bool(gpus.value(total[place + 1]) > 0) if self._group.size > 1 else self.ask
+        return total[place].double()
 
-    def _leaf(self, parts: Any, number: int, whole: int, step: int, ask: bool) -> Tensor:
+    def _leaf(self, parts: Any, number: int, whole: int, step: int) -> Tensor:
         """One micro-batch's share of gradient and loss, flat, and the request."""
         first = self._parameters[0]
         flat = torch.zeros(sum(p.numel() for p in self._parameters) + EXTRA, dtype=first.dtype, device=self._device)
         if number == 0:
-            flat[-1] = float(ask)
+            flat[-1] = float(self.ask)
         if number >= len(parts):
             return flat  # the last batch of an epoch is too short for all of them
         index = step * self.count + number

@@ -8,7 +8,7 @@ import dataclasses
 import logging
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -294,14 +294,9 @@ def _try_smallest(spec: ChainSpec, chain: Chain) -> None:
     task = chain.task
     early = EarlyStopping(spec, task) if spec.early_stop is not None else None
     order = early.epoch(seed=0) if early is not None else task.epoch(seed=0, batch_size=spec.batch_size)
-    n = len(early.learned) if early is not None else task.num_data
     count = chain.sampler.parts if spec.micro_batch is None else math.ceil(spec.batch_size / spec.micro_batch)
-    batches = [order[i] for i in {0, len(order) - 1}]
-    if not all(isinstance(b, Tensor) for b in batches):
-        return
-    parts = [part for b in batches for part in (task.divide(b, count) if count > 1 else [b])]
-    smallest = min(parts, key=len)
-    if len(smallest) >= len(chain.order(0)[0]):
+    smallest = _smallest(task, order, count)
+    if smallest is None or len(smallest) >= len(chain.order(0)[0]):
         return
     try:
         with seeded(0):
@@ -309,6 +304,7 @@ def _try_smallest(spec: ChainSpec, chain: Chain) -> None:
     except Exception as error:
         if _elsewhere(error):
             raise
+        n = len(early.learned) if early is not None else task.num_data
         divided = f", divided in {count}" if count > 1 else ""
         sizes = range(spec.batch_size + 1, 2 * spec.batch_size + 2)
         better = next((b for b in sizes if n % b == 0 or n % b >= 2 * count), "another one")
@@ -317,6 +313,14 @@ def _try_smallest(spec: ChainSpec, chain: Chain) -> None:
             f"examples{divided} have one with {len(smallest)}, which fails: {format_error(error, kind=True)}; take "
             f"batch_size={better}, or leave examples out"
         ) from None
+
+
+def _smallest(task: Task, order: Sequence[Any], count: int) -> Tensor | None:
+    """Return the smallest of the ``count`` parts of an epoch's batches; None where batches are no tensors of indices."""
+    batches = [order[i] for i in {0, len(order) - 1}]
+    if not all(isinstance(batch, Tensor) for batch in batches):
+        return None
+    return min((part for batch in batches for part in (task.divide(batch, count) if count > 1 else [batch])), key=len)
 
 
 def _refused(task: Task, changed: list[str], how: str = "") -> UserError:

@@ -34,6 +34,10 @@ FORMAT = 1
 """Version of the JSON form below; a reader refuses a newer one."""
 
 
+def _is_sha256(value: Any) -> bool:
+    return isinstance(value, str) and _SHA256.fullmatch(value) is not None
+
+
 def canonical_json(value: JSON) -> str:
     """Return one text for one value: sorted keys, no spaces, no NaN. The digest is that of this text.
 
@@ -80,7 +84,7 @@ class Part:
         if not isinstance(kind, str) or not isinstance(revision, int) or isinstance(revision, bool):
             raise UserError(f"a part needs a text 'kind' and an integer 'revision', got {dict(data)!r}")
         source = data.get(_SOURCE)
-        if source is not None and not (isinstance(source, str) and _SHA256.fullmatch(source)):
+        if source is not None and not _is_sha256(source):
             raise UserError(f"a part's {_SOURCE} must be a sha256, got {source!r}")
         settings = {k: v for k, v in data.items() if k not in ("kind", "revision", _SOURCE)}
         return cls(kind=kind, revision=revision, settings=settings, source=source)
@@ -216,25 +220,20 @@ class ChainSpec:
         require(self.pack <= MOST_ROWS, "pack", self.pack, f"be at most {MOST_ROWS}")
         if self.micro_batch is not None:
             integer("micro batch", self.micro_batch, 1, self.batch_size, ": at most the batch size")
-        self._check_execution()
-
-    def _check_execution(self) -> None:
         require(isinstance(self.exact, bool), "exact", self.exact, "be true or false")
         ok = self.compile == "none" or not self.exact
         require(ok, "compile", self.compile, "be none for exact chains: compiled ones have exact=False")
-        ok = self.start is None or (isinstance(self.start, str) and _SHA256.fullmatch(self.start) is not None)
+        self._check_start()
+        self._check_early_stop()
+
+    def _check_start(self) -> None:
+        """Check where the chain starts, and what is only for chains with a start."""
+        ok = self.start is None or _is_sha256(self.start)
         require(ok, "start", self.start, "be the sha256 of the tensors that the chain starts at")
-        other = self.start_chain
-        ok = other is None or (isinstance(other, str) and _SHA256.fullmatch(other) is not None and self.start is None)
-        require(ok, "start_chain", other, "be the digest of a chain, without a start beside it")
-        ok = self.early_stop is None or isinstance(self.early_stop, EarlyStop)
-        require(ok, "early_stop", self.early_stop, "be an EarlyStop")
-        ok = self.early_stop is None or (self.lanes == 1 and not self.block_draws)
-        require(ok, "early_stop", self.early_stop, "be left out for densities: it needs examples to hold out")
-        ok = self.early_stop is None or self.micro_batch is None
-        require(ok, "micro_batch", self.micro_batch, "be left out beside early_stop")
-        centred = isinstance(self.prior, Part) and self.prior.kind == "centred" and self.start is None and other is None
-        ok = self.prior is None or (isinstance(self.prior, Part) and not centred)
+        ok = self.start_chain is None or (_is_sha256(self.start_chain) and self.start is None)
+        require(ok, "start_chain", self.start_chain, "be the digest of a chain, without a start beside it")
+        begins = self.start is not None or self.start_chain is not None
+        ok = self.prior is None or (isinstance(self.prior, Part) and (begins or self.prior.kind != "centred"))
         require(
             ok, "prior", self.prior, "be a Part, and a centred one that of a chain with a start, which it is centred at"
         )
@@ -242,8 +241,16 @@ class ChainSpec:
         ok = isinstance(patterns, list | tuple) and all(isinstance(p, str) and p for p in patterns)
         require(ok, "sample_only", patterns, "be a list of patterns of parameter names, such as 'fc.*'")
         object.__setattr__(self, "sample_only", tuple(patterns))
-        ok = not patterns or self.start is not None or other is not None
-        require(ok, "sample_only", patterns, "be left out without a start (init_from): the other parameters stay there")
+        allowed = "be left out without a start (init_from): the other parameters stay there"
+        require(begins or not patterns, "sample_only", patterns, allowed)
+
+    def _check_early_stop(self) -> None:
+        if self.early_stop is None:
+            return
+        require(isinstance(self.early_stop, EarlyStop), "early_stop", self.early_stop, "be an EarlyStop")
+        ok = self.lanes == 1 and not self.block_draws
+        require(ok, "early_stop", self.early_stop, "be left out for densities: it needs examples to hold out")
+        require(self.micro_batch is None, "micro_batch", self.micro_batch, "be left out beside early_stop")
 
     @cached_property
     def digest(self) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from raychains.chain import pack
+from raychains.chain import packable
 from raychains.core.errors import UserError, require
 from raychains.core.spec import digest_of
 from raychains.core.threads import threads
@@ -65,7 +65,7 @@ class HmcReference:
 
 def refusal(task: Task) -> str | None:
     """Return why a task has no such reference; None where it has one."""
-    if why := pack.task_refusal(task):
+    if why := packable.task_refusal(task):
         return why
     assert isinstance(task, PredictiveTask)
     model = train(task.build_model(seed=0, lanes=1))

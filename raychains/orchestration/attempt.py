@@ -71,21 +71,88 @@ class AttemptConfig:
     """Steps after which the chain waits, with its checkpoint written, until `Attempt.allow` lets it continue."""
 
 
-@dataclass(frozen=True)
-class _Checkpoint:
-    """A state on its way to the writer."""
+class Events:
+    """An attempt's events until the caller takes them; at most `UNDELIVERED` are samples."""
 
-    state: Mapping[str, Any]
-    step: int
-    cycle_end: bool
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        """Set when nothing more comes: the chain ended, or one of the threads failed."""
+        self.taken: Ended | None = None
+        """The end, once `take` returned it."""
+        self._queue: queue.Queue[tuple[AttemptEvent, Any]] = queue.Queue()
+        self._undelivered = threading.Semaphore(UNDELIVERED)
+        self._ending = threading.Lock()
+
+    def reserve(self, seconds: float) -> bool:
+        """Wait for a free place of a sample, for so many seconds at most; return whether there was one."""
+        return self._undelivered.acquire(timeout=seconds)
+
+    def put(self, event: AttemptEvent, data: Any = None) -> None:
+        """Add an event that is not the end; a sample has reserved its place."""
+        self._queue.put((event, data))
+
+    def end(self, ended: Ended) -> None:
+        """Add the end, unless the other thread has added it."""
+        with self._ending:
+            if not self.over.is_set():
+                self.over.set()
+                self._queue.put((ended, None))
+
+    def take(self, timeout: float | None = None) -> tuple[AttemptEvent, Any]:
+        """Return the next event and its data: see `Attempt.take`."""
+        if self.taken is not None:
+            return self.taken, None
+        event, data = self._queue.get(timeout=timeout)
+        if isinstance(event, Ended):
+            self.taken = event
+        elif isinstance(event, Sampled):
+            self._undelivered.release()
+        return event, data
 
 
-@dataclass(frozen=True)
-class _End:
-    """The last item of the writer's queue."""
+class Holds:
+    """The steps after which a chain waits, each until the caller allows it."""
 
-    outcome: str
-    step: int
+    def __init__(self, steps: frozenset[int]) -> None:
+        self._steps, self._allowed_to = steps, 0
+        self._changed = threading.Condition()
+
+    def allow(self, step: int) -> None:
+        """Let the chain pass its holds up to ``step``."""
+        with self._changed:
+            self._allowed_to = max(self._allowed_to, step)
+            self._changed.notify_all()
+
+    def at(self, step: int) -> bool:
+        """Return whether the chain waits after ``step``."""
+        return step in self._steps and step > self._allowed_to
+
+    def wait(self, step: int, seconds: float) -> bool:
+        """Wait until the chain may pass ``step``, for so many seconds at most; return whether it may."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self.at(step), seconds)
+
+
+class LiveStatus:
+    """The status of a running chain, which the attempt's threads keep up to date."""
+
+    def __init__(self, digest: str) -> None:
+        self.chain: Chain | None = None
+        """None before it is built."""
+        self.waiting: str | None = None
+        """Why the storage is waited for."""
+        self.held: str | None = None
+        """Why the stepping thread makes no steps."""
+        self._recorded = AttemptStatus(digest=digest)
+
+    def record(self, **progress: Any) -> None:
+        """Note fields of a progress record."""
+        self._recorded = replace(self._recorded, **progress)
+
+    def read(self) -> AttemptStatus:
+        """Return the status at present."""
+        made = self.chain.step if self.chain is not None else None
+        return replace(self._recorded, waiting=self.waiting, made=made, held=self.held)
 
 
 class Attempt:
@@ -116,26 +183,16 @@ class Attempt:
         self._patient = self._store.waiting(self._keep_trying)
         self._stop = threading.Event()
         self._stop_asked = 0.0
-        self._undelivered = threading.Semaphore(UNDELIVERED)
-        self._to_write: queue.Queue[Sample | _Checkpoint | list[dict[str, Any]] | _End] = queue.Queue()
-        """In the order in which it becomes durable; lists are progress records."""
-        self._events: queue.Queue[tuple[AttemptEvent, Any]] = queue.Queue()
+        self._holds = Holds(config.holds)
+        self._events = Events()
+        self._status = LiveStatus(self.spec.digest)
+        self._to_write: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        """The writer's calls, in the order in which their files become durable; None ends it."""
+        self._checkpoint_written = threading.Event()
+        self._checkpoint_written.set()
         self._seconds = 0.0
         self._records: list[dict[str, Any]] = []
         """Progress since the last checkpoint: handing each over would wake the writer a hundred times a second."""
-        self._ending = threading.Lock()
-        self._allowed = threading.Condition()
-        self._allowed_to = 0
-        self._over = threading.Event()
-        """Set when nothing more comes: the chain ended, or one of the threads failed."""
-        self._checkpoint_written = threading.Event()
-        self._checkpoint_written.set()
-        self._ended: Ended | None = None
-        self._waiting: str | None = None
-        self._running: Chain | None = None
-        self._held_by: str | None = None
-        """Why the stepping thread makes no steps."""
-        self._status = AttemptStatus(digest=self.spec.digest)
 
     # What the worker calls
 
@@ -152,26 +209,22 @@ class Attempt:
         """Stop, and wait until the last checkpoint is written, for `END_WITHIN` seconds at most."""
         self.stop()
         until = time.monotonic() + END_WITHIN
-        while self._ended is None and (left := until - time.monotonic()) > 0:
+        while not self.taken and (left := until - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
                 self.take(timeout=left)
 
     def status(self) -> AttemptStatus:
         """Return where the chain is, and what it waits for."""
-        chain = self._running
-        made = chain.step if chain is not None else None
-        return replace(self._status, waiting=self._waiting, made=made, held=self._held_by)
+        return self._status.read()
 
     def allow(self, step: int) -> None:
         """Let the chain pass its holds up to ``step``."""
-        with self._allowed:
-            self._allowed_to = max(self._allowed_to, step)
-            self._allowed.notify_all()
+        self._holds.allow(step)
 
     @property
     def taken(self) -> bool:
         """True once `take` returned the end."""
-        return self._ended is not None
+        return self._events.taken is not None
 
     def take(self, timeout: float | None = None) -> tuple[AttemptEvent, Any]:
         """Return the next event and, with a sample, its file's bytes as a flat uint8 array.
@@ -181,14 +234,7 @@ class Attempt:
         Raises:
             queue.Empty: none came within ``timeout`` seconds.
         """
-        if self._ended is not None:
-            return self._ended, None
-        event, data = self._events.get(timeout=timeout)
-        if isinstance(event, Ended):
-            self._ended = event
-        elif isinstance(event, Sampled):
-            self._undelivered.release()
-        return event, data
+        return self._events.take(timeout)
 
     # The stepping thread
 
@@ -197,24 +243,24 @@ class Attempt:
         writer: threading.Thread | None = None
         chain: Chain | None = None
         try:
-            chain = self._running = self._chain()
-            environment = chain.environment().to_json()
-            writer = threading.Thread(target=self._write, args=(environment,), name="writer", daemon=True)
+            chain = self._status.chain = self._chain()
+            writer = threading.Thread(target=self._write, name="writer", daemon=True)
             writer.start()
             outcome = self._step(chain)
             self._part(chain)
-            self._held_by = "the storage has not taken its last files"
-            self._to_write.put(self._taken_records())
-            self._to_write.put(_End(outcome, chain.step))
+            self._status.held = "the storage has not taken its last files"
+            self._to_write.put(partial(self._publish_end, outcome, self._taken_records(), chain.step))
+            self._to_write.put(None)
         except BaseException as error:  # a SystemExit of the user's code, too
             log.info("chain %s", self.spec.digest[:12], exc_info=True)
             if self._group is not None:
                 self._group.leave(reason_of(error))
             self._part(chain)
             if writer is not None:
-                self._to_write.put(self._taken_records())
-                self._to_write.put(_End("drained", 0))  # what was handed over before stays
-                writer.join()
+                records = self._taken_records()
+                self._to_write.put(partial(self._publish_progress, records, records[-1]["step"] if records else 0))
+                self._to_write.put(None)
+                writer.join()  # what was handed over before stays
             self._fail(error, chain)
 
     def _part(self, chain: Chain | None) -> None:
@@ -244,7 +290,7 @@ class Attempt:
             self._seconds = state["seconds"]
         if restarted(chain, self.assignment):
             # Durable before the record says from where it runs: then nobody continues on the old noise.
-            self._publish_checkpoint(_Checkpoint(self._copy_of(chain), chain.step, True))
+            self._publish_checkpoint([], self._copy_of(chain), chain.step, True)
         about = {
             **self.assignment.about,
             "environment": chain.environment().to_json(),
@@ -255,12 +301,12 @@ class Attempt:
             "workers": chain.group.size,
         }
         self._patient.begin(self.spec, self.number, about)
-        self._waiting = None
+        self._status.waiting = None
         chain.group.together()
         if self._packs is not None and self.spec.pack:
             chain.join(self._packs)
         began = Began(self.spec.digest, self.number, chain.drawn, chain.step, chain.noise_attempt, torn)
-        self._events.put((began, None))
+        self._events.put(began)
         return chain
 
     def _state(self, torn: list[tuple[str, str]]) -> Any | None:
@@ -276,7 +322,7 @@ class Attempt:
 
         def pause() -> bool:
             step = chain.step + (chain.group.size > 1)  # several ranks pause behind their next step
-            if self._stop.is_set() or self._over.is_set() or self._held(step):
+            if self._ending() or self._holds.at(step):
                 return True
             return policy.due(step) and (self._checkpoint_written.is_set() or policy.must(step))
 
@@ -287,18 +333,17 @@ class Attempt:
             for event in events:
                 if isinstance(event, Sample):
                     chain.group.wait(self._delivered_within)
-                    self._to_write.put(event)
+                    self._to_write.put(partial(self._publish_sample, event, chain))
                 else:
                     self._note(event)
-            if self._over.is_set():
+            if self._events.over.is_set():
                 return "failed"
             if (chain.paused if chain.group.size > 1 else pause()) and not chain.done:
                 chain.check_ranks()
                 chain.group.wait(self._written_within)
                 self._checkpoint_written.clear()
-                checkpoint = _Checkpoint(self._copy_of(chain), chain.step, policy.at_cycle_end(chain.step))
-                self._to_write.put(self._taken_records())
-                self._to_write.put(checkpoint)
+                state, at_end = self._copy_of(chain), policy.at_cycle_end(chain.step)
+                self._to_write.put(partial(self._publish_checkpoint, self._taken_records(), state, chain.step, at_end))
                 policy.written(chain.step)
                 chain.group.wait(partial(self._allowed_within, chain.step))
                 if not chain.group.decide(not self._stop.is_set()):
@@ -309,11 +354,11 @@ class Attempt:
     def _note(self, progress: Progress) -> None:
         record = {**progress.to_json(), "seconds": self._seconds}
         self._records.append(record)
-        shown = {name: value for name, value in record.items() if name not in ("epoch", "held_out_loss")}
-        self._status = AttemptStatus(digest=self.spec.digest, **shown)
+        self._status.record(**{name: v for name, v in record.items() if name not in ("epoch", "held_out_loss")})
 
-    def _held(self, step: int) -> bool:
-        return step in self._config.holds and step > self._allowed_to
+    def _ending(self) -> bool:
+        """Return whether the chain makes no more steps: it is to stop, or the writer failed."""
+        return self._stop.is_set() or self._events.over.is_set()
 
     def _copy_of(self, chain: Chain) -> dict[str, Any]:
         """Return the chain's state as the writer will find it, whatever the chain does meanwhile."""
@@ -321,7 +366,7 @@ class Attempt:
 
     def _delivered_within(self, seconds: float) -> bool:
         """Wait while two samples are undelivered, unless the chain is to stop."""
-        return self._within(seconds, lambda: self._undelivered.acquire(timeout=0.1), "its samples are not taken")
+        return self._within(seconds, lambda: self._events.reserve(0.1), "its samples are not taken")
 
     def _written_within(self, seconds: float) -> bool:
         """Wait while a checkpoint waits for the storage: states are large, so that one waits at most."""
@@ -330,19 +375,17 @@ class Attempt:
 
     def _allowed_within(self, step: int, seconds: float) -> bool:
         """Wait while the caller holds the chain at this step, unless the chain is to stop."""
-        with self._allowed:
-            allowed = partial(self._allowed.wait_for, lambda: not self._held(step), 0.1)
-            return self._within(seconds, allowed, "it is held here")
+        return self._within(seconds, lambda: self._holds.wait(step, 0.1), "it is held here")
 
     def _within(self, seconds: float, done: Callable[[], bool], held: str) -> bool:
         until = time.monotonic() + seconds
         while not done():
-            self._held_by = held
-            if self._stop.is_set() or self._over.is_set():
+            self._status.held = held
+            if self._ending():
                 return True
             if time.monotonic() > until:
                 return False
-        self._held_by = None
+        self._status.held = None
         return True
 
     def _taken_records(self) -> list[dict[str, Any]]:
@@ -351,55 +394,43 @@ class Attempt:
 
     # The writer thread
 
-    def _write(self, environment: dict[str, Any]) -> None:
-        """Publish in the order of the stepping thread: samples before the checkpoints that follow them."""
-        records: list[dict[str, Any]] = []
+    def _write(self) -> None:
+        """Make the calls in the order of the stepping thread: samples are durable before the checkpoints that follow."""
         try:
-            while True:
-                item = self._to_write.get()
-                if isinstance(item, Sample):
-                    self._publish_sample(item, environment)
-                elif isinstance(item, list):
-                    records = item
-                    continue
-                elif isinstance(item, _Checkpoint):
-                    self._publish_progress(records, item.step)
-                    self._publish_checkpoint(item)
-                    self._checkpoint_written.set()
-                else:
-                    self._publish_progress(records, item.step or (records[-1]["step"] if records else 0))
-                    if item.outcome != "drained":
-                        self._end(self._finished() if item.outcome == "finished" else item.outcome, "", steps=item.step)
-                    return
-                self._waiting = None
+            while (call := self._to_write.get()) is not None:
+                call()
+                self._status.waiting = None
         except BaseException as error:
             log.info("writing chain %s", self.spec.digest[:12], exc_info=True)
             self._fail(error, None)
 
-    def _finished(self) -> str:
-        """Mark the chain finished; ``stopped`` where another driver took it over and is not through."""
-        whole = self._patient.finish(attempt=self.number, expected=expected_samples(self.spec))
-        return "finished" if whole else "stopped"
-
-    def _publish_sample(self, sample: Sample, environment: dict[str, Any]) -> None:
-        record, data = self._patient.publish_sample(sample, self.number, environment)
+    def _publish_sample(self, sample: Sample, chain: Chain) -> None:
+        record, data = self._patient.publish_sample(sample, self.number, chain.environment().to_json())
         at = position(self.spec, record.meta)
-        stored = Sampled(self.spec.digest, self.number, at, record)
-        self._events.put((stored, np.frombuffer(data, dtype=np.uint8)))
+        self._events.put(Sampled(self.spec.digest, self.number, at, record), np.frombuffer(data, dtype=np.uint8))
 
-    def _publish_checkpoint(self, checkpoint: _Checkpoint) -> None:
-        step, at_end = checkpoint.step, checkpoint.cycle_end
-        self._patient.publish_checkpoint(checkpoint.state, step, self.number, cycle_end=at_end)
+    def _publish_checkpoint(self, records: list[dict[str, Any]], state: Any, step: int, cycle_end: bool) -> None:
+        self._publish_progress(records, step)
+        self._patient.publish_checkpoint(state, step, self.number, cycle_end=cycle_end)
+        self._checkpoint_written.set()
 
     def _publish_progress(self, records: list[dict[str, Any]], step: int) -> None:
         if records:
             self._patient.publish_progress(records, step, self.number)
 
+    def _publish_end(self, outcome: str, records: list[dict[str, Any]], step: int) -> None:
+        """Mark a finished chain as such; it is ``stopped`` where another driver took it over and is not through."""
+        self._publish_progress(records, step)
+        if outcome == "finished":
+            whole = self._patient.finish(attempt=self.number, expected=expected_samples(self.spec))
+            outcome = "finished" if whole else "stopped"
+        self._end(outcome, "", steps=step)
+
     # Storage that is away
 
     def _keep_trying(self, reason: str) -> bool:
         """Wait for storage that does not answer; with a chain that is asked to stop only for seconds."""
-        self._waiting = reason
+        self._status.waiting = reason
         return not self._stop.is_set() or time.monotonic() - self._stop_asked < STOP_PATIENCE
 
     def _patiently(self, read: Callable[[], T]) -> T:
@@ -408,29 +439,25 @@ class Attempt:
             try:
                 found = read()
             except StorageAway as error:
-                self._waiting = str(error)
+                self._status.waiting = str(error)
                 if self._stop.wait(READ_AGAIN):
                     raise
                 continue
-            self._waiting = None
+            self._status.waiting = None
             return found
 
     # The end
 
     def _end(self, outcome: str, reason: str, cycle_start: int = 0, steps: int = 0) -> None:
-        """Announce the end once, whichever thread comes to it first."""
-        with self._ending:
-            if not self._over.is_set():
-                self._over.set()
-                at = (self.spec.digest, self.number)
-                end = Ended(*at, outcome, reason, self._seconds, cycle_start, steps)  # type: ignore[arg-type]
-                self._events.put((end, None))
+        """Announce the end, whichever thread comes to it first."""
+        at = (self.spec.digest, self.number)
+        self._events.end(Ended(*at, outcome, reason, self._seconds, cycle_start, steps))  # type: ignore[arg-type]
 
     def _fail(self, error: BaseException, chain: Chain | None) -> None:
         outcome: str = outcome_of(error)
-        if outcome == "diverged" and chain is not None and not self._over.is_set():
-            self._status = replace(self._status, stage="finding where it diverged")
-            self._held_by = "its steps are repeated to find where it diverged"
+        if outcome == "diverged" and chain is not None and not self._events.over.is_set():
+            self._status.record(stage="finding where it diverged")
+            self._status.held = "its steps are repeated to find where it diverged"
             # A replay takes as long as the chain took from its checkpoint on.
             reason = str(error) if self._stop.is_set() else diagnosed(error, chain, self._store, self.number)
             self._end(outcome, reason, cycle_start(chain.schedule, chain.step))

@@ -319,15 +319,7 @@ class ChainWorkers:
         try:
             answer = self.workers.result(ref)
         except CallFailed as error:
-            if call.method == "follow":
-                if error.raised:  # its own error, which rank 0 knows
-                    return None
-                return self._lost(worker, f"rank {call.detail}: {error.reason}", with_node=error.with_node)
-            if call.method == "ready" and "No module named 'raychains'" in str(error):
-                raise UserError(_wrong_runtime("none")) from None
-            if call.method == "ready" and isinstance(error.cause, UserError):
-                raise UserError(str(error.cause)) from None
-            return self._lost(worker, error.reason, with_node=error.with_node)
+            return self._failed(worker, call, error)
         current = (call.digest, call.attempt) == (worker.digest, worker.attempt)
         match call.method:
             case "ready":
@@ -353,6 +345,18 @@ class ChainWorkers:
             case "next" if current:
                 return self._message(worker, answer, call.detail)
         return None
+
+    def _failed(self, worker: _Worker, call: _Call, error: CallFailed) -> SlotLost | None:
+        """Return the loss of a worker whose call failed; None where the error of a rank is known from rank 0."""
+        if call.method == "follow":
+            if error.raised:
+                return None
+            return self._lost(worker, f"rank {call.detail}: {error.reason}", with_node=error.with_node)
+        if call.method == "ready" and "No module named 'raychains'" in str(error):
+            raise UserError(_wrong_runtime("none")) from None
+        if call.method == "ready" and isinstance(error.cause, UserError):
+            raise UserError(str(error.cause)) from None
+        return self._lost(worker, error.reason, with_node=error.with_node)
 
     def _message(self, worker: _Worker, event: AttemptEvent, data: Any) -> Event:
         if isinstance(event, Ended):

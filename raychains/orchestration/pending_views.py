@@ -151,33 +151,31 @@ def requested(
             weights that are none of its samples'; weights of a density's draws.
     """
     by_key = {key(pooled): pooled for pooled in pool.select()}
-    found = []
-    for request in requests:
-        at = (request.arm, request.group)
-        if at not in samples:
-            raise UserError(
-                f"views must be of an arm and group whose chains are all finished, got arm {request.arm}, group {request.group}"
-            )
-        view = request.view
-        taken = view.of(samples[at])
-        if not taken or len(taken) < (view.first or 0):
-            more = f"its {len(taken)} samples" if taken else "a sample"
-            raise UserError(
-                f"view {view.name!r} of arm {comparison.arms[request.arm].name!r} must select {'at most ' * bool(taken)}{more}"
-            )
-        arm = comparison.arms[request.arm]
-        weights, group = request.weights_of(taken), arm.chains[request.group]
-        if request.weights is None:
-            weights = arm.weights([meta.digest for meta in taken])
-        if weights is not None and variable(group) is not None:
-            raise UserError("weights must be equal for a density: every draw counts the same there")
-        digests = {meta.digest for meta in taken}
-        found.append(
-            PendingViews(
-                request=request,
-                chains=[spec.digest for spec in group if spec.digest in digests],
-                members=[by_key[key_of(meta)] for meta in taken],
-                weights=weights,
-            )
+    return [_requested(comparison, by_key, request, samples.get((request.arm, request.group))) for request in requests]
+
+
+def _requested(
+    comparison: Comparison, by_key: Mapping[Key, Pooled], request: Request, samples: Sequence[Member] | None
+) -> PendingViews:
+    """Return the view of one request; ``samples`` are those of its arm and group, None unless these are finished."""
+    if samples is None:
+        raise UserError(
+            f"views must be of an arm and group whose chains are all finished, got arm {request.arm}, group {request.group}"
         )
-    return found
+    arm, view = comparison.arms[request.arm], request.view
+    taken = view.of(samples)
+    if not taken or len(taken) < (view.first or 0):
+        more = f"its {len(taken)} samples" if taken else "a sample"
+        raise UserError(f"view {view.name!r} of arm {arm.name!r} must select {'at most ' * bool(taken)}{more}")
+    weights, group = request.weights_of(taken), arm.chains[request.group]
+    if request.weights is None:
+        weights = arm.weights([meta.digest for meta in taken])
+    if weights is not None and variable(group) is not None:
+        raise UserError("weights must be equal for a density: every draw counts the same there")
+    digests = {meta.digest for meta in taken}
+    return PendingViews(
+        request=request,
+        chains=[spec.digest for spec in group if spec.digest in digests],
+        members=[by_key[key_of(meta)] for meta in taken],
+        weights=weights,
+    )

@@ -8,9 +8,10 @@ from typing import Any
 
 from raychains import tasks
 from raychains.chain import precision
-from raychains.chain.pack import key as pack_key
+from raychains.chain.packable import key as pack_key
 from raychains.chain.proof import Trial
 from raychains.core.errors import Interrupted
+from raychains.core.spec import ChainSpec
 from raychains.orchestration import pending_views
 from raychains.orchestration.chain_workers import ChainWorkers
 from raychains.orchestration.driver import Driver
@@ -63,8 +64,7 @@ def driver_of(
     lease = lease if lease is not None else Lease(root)
     specs = comparison.chains()
     samples, seconds, steps = _stored(root, comparison)
-    unfinished = [digest for digest in specs if digest not in seconds]
-    slots = resources.slots(workers).with_largest_shares(len(unfinished))
+    slots = resources.slots(workers).with_largest_shares(len(specs.keys() - seconds.keys()))
     for spec in specs.values():
         precision.check(spec, gpu=slots.gpus > 0)
     kinds = [part.kind for spec in specs.values() for part in (spec.sampler, spec.schedule)]
@@ -74,16 +74,21 @@ def driver_of(
     evaluators = Evaluators.of(comparison, root, resources, payload, workers=workers, slots=slots, names=names)
     queue = _queue(comparison, samples, evaluators, None if resources.evaluate else ())
     results = Results(comparison, callback, seconds, steps)
-    inexact = {digest for digest, spec in specs.items() if not spec.exact}
-    starts = {d: start for d in unfinished if (start := specs[d].start_chain) is not None and start not in seconds}
-    packs = {digest: pack_key(spec) for digest, spec in specs.items() if spec.pack}
-    coordinator = Coordinator(unfinished, resources.failure_policy, inexact, starts, packs)
+    coordinator = _coordinator(specs, seconds, resources)
     sampling = Sampling(specs, root, coordinator, chain_workers, lease, queue, results, callback, clock)
     wait = ResourceWait(slots, chain_workers, resources.slot_timeout, resources.gpus_per_evaluator, clock)
     where = {"where": "this process"} if workers.in_process else {}
     callback.on(Ready(slots=slots.at_once(len(specs)), slot=slots.describe(), **where))
     evaluate = resources.evaluate
     return Driver(sampling, queue, results, lease, wait, callback, evaluate=evaluate, clock=clock)
+
+
+def _coordinator(specs: Mapping[str, ChainSpec], finished: Collection[str], resources: ResourceConfig) -> Coordinator:
+    unfinished = [digest for digest in specs if digest not in finished]
+    inexact = {digest for digest, spec in specs.items() if not spec.exact}
+    starts = {d: start for d in unfinished if (start := specs[d].start_chain) is not None and start not in finished}
+    packs = {digest: pack_key(spec) for digest, spec in specs.items() if spec.pack}
+    return Coordinator(unfinished, resources.failure_policy, inexact, starts, packs)
 
 
 def evaluate_run(

@@ -329,13 +329,7 @@ class Coordinator:
             case Began(digest, attempt) if self._current(digest, attempt):
                 return self._began(event)
             case Sampled(digest, attempt, position) if self._current(digest, attempt):
-                chain = self.chains[digest]
-                if position < chain.accepted:
-                    return []
-                chain.accepted = position + 1
-                if digest not in self.inexact or position >= chain.reached:  # what is drawn again is no progress
-                    chain.failures, chain.reached = 0, position + 1
-                return [Accept(digest, position)]
+                return self._sampled(digest, position)
             case Ended(digest, attempt, outcome, reason) if self._current(digest, attempt):
                 if outcome == "diverged":
                     self.chains[digest].due_from = event.cycle_start
@@ -360,6 +354,15 @@ class Coordinator:
         missing: list[Action] = [Recover(digest, drawn)] if chain.accepted < drawn else []
         chain.accepted = max(chain.accepted, drawn)
         return missing
+
+    def _sampled(self, digest: str, position: int) -> list[Action]:
+        chain = self.chains[digest]
+        if position < chain.accepted:
+            return []
+        chain.accepted = position + 1
+        if digest not in self.inexact or position >= chain.reached:  # a sample that is drawn again is no progress
+            chain.failures, chain.reached = 0, position + 1
+        return [Accept(digest, position)]
 
     def _claimed(self, slot: int, digest: str, attempt: int) -> list[Action]:
         chain = self.chains[digest]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from raychains.chain import pack, planned_network
+from raychains.chain import packable, planned_network
 from raychains.core.config import Common
 from raychains.core.errors import require
 from raychains.core.spec import ChainSpec
@@ -65,7 +65,7 @@ def pack_width(s: MethodSettings, spec: ChainSpec) -> int:
     if asked == "none" and not compiled:
         return 0
     workers, _ = workers_of(s.options)
-    why = pack.refusal(dataclasses.replace(spec, pack=1), task)
+    why = packable.refusal(dataclasses.replace(spec, pack=1), task)
     require(not compiled or why is None, "compile", spec.compile, f"be none for task {s.name} here: {why}")
     if asked == "none":
         return 1

@@ -391,6 +391,11 @@ class PredictiveTask(Task):
         self.source.to(device)
 
 
+def own_methods(task: PredictiveTask, *names: str) -> list[str]:
+    """Return those of the named methods of `PredictiveTask` that the task's class overrides."""
+    return [name for name in names if getattr(type(task), name) is not getattr(PredictiveTask, name)]
+
+
 class Position(nn.Module):
     """A point per lane: parameter ``theta`` of shape [lanes, dim]."""
 

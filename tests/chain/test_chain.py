@@ -167,7 +167,7 @@ def test_chains_differ_by_chain_repeat_and_seed_and_ignore_the_global_generator(
 def test_arms_share_initialisation_and_data_order() -> None:
     sgd, sghmc = Chain(CASES["sgd-digits"]), Chain(CASES["sghmc-digits"])
     assert all(torch.equal(a, b) for a, b in zip(sgd.model.parameters(), sghmc.model.parameters(), strict=True))
-    assert all(torch.equal(sgd._batches(1)[i], sghmc._batches(1)[i]) for i in range(5))
+    assert all(torch.equal(sgd.order(1)[i], sghmc.order(1)[i]) for i in range(5))
 
 
 @pytest.mark.parametrize("task", ["digits", "mixture"])

@@ -12,9 +12,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import raychains as rc
 from raychains import samplers
-from raychains.chain import pack
+from raychains.chain import packed_density
 from raychains.chain.chain import Chain
-from raychains.chain.pack import Pack
+from raychains.chain.packed_density import PackedDensity
 from raychains.core.errors import UserError
 from raychains.core.sample import Sample
 from raychains.core.spec import ChainSpec, Part
@@ -74,14 +74,14 @@ def spec(case: str, **change: Any) -> ChainSpec:
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Make compiled functions short, and note how many steps each call makes."""
-    monkeypatch.setattr(pack, "COMPILED", 2)
-    made, ours = [], Pack._compiled_steps
+    monkeypatch.setattr(packed_density, "COMPILED", 2)
+    made, ours = [], PackedDensity._compiled_steps
 
-    def noted(self: Pack, number: int, *rest: Any) -> None:
+    def noted(self: PackedDensity, number: int, *rest: Any) -> None:
         ours(self, number, *rest)
-        made.append(pack.COMPILED)
+        made.append(packed_density.COMPILED)
 
-    monkeypatch.setattr(Pack, "_compiled_steps", noted)
+    monkeypatch.setattr(PackedDensity, "_compiled_steps", noted)
     return made
 
 
@@ -95,7 +95,7 @@ def draws(chain: Chain, until: int = STEPS) -> list[Tensor]:
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run compiled functions as torch has traced them, without a compiler, which takes seconds for each."""
-    monkeypatch.setattr(pack, "compiled", lambda function, *tensors: make_fx(function)(*tensors))
+    monkeypatch.setattr(packed_density, "compiled", lambda function, *tensors: make_fx(function)(*tensors))
 
 
 @pytest.mark.usefixtures("traced")

@@ -68,7 +68,7 @@ BIAS = next(
 def planted(sampler: str, what: str, **change: Any) -> ChainSpec:
     """A chain of one sampler that goes wrong at step `TROUBLE`."""
     epoch, position = divmod(TROUBLE - 1, 5)
-    batch = Chain(spec("digits", "sgd"))._batches(epoch)[position].tolist()
+    batch = Chain(spec("digits", "sgd")).order(epoch)[position].tolist()
     return spec("digits", sampler, task=Planted(what, batch).spec(), **change)
 
 
@@ -244,7 +244,7 @@ def test_a_replay_that_stays_finite_says_so() -> None:
 
 
 def test_trouble_at_the_first_step_is_the_tasks() -> None:
-    batch = Chain(spec("digits", "sgd"))._batches(0)[0].tolist()
+    batch = Chain(spec("digits", "sgd")).order(0)[0].tolist()
     made = spec("digits", "sghmc", task=Planted("loss", batch).spec())
     found = diagnose(made, None, failure(Chain(made)))
     assert found.step == 1 and "task's data and loss" in found.sentence() and found.gradient_norm_before is None

@@ -104,7 +104,7 @@ def test_members_hold_out_examples_of_their_own_and_never_step_on_them(task: Tas
     parts = [set(c._early.held_out.tolist()) for c in chains if c._early is not None]
     assert [len(p) for p in parts] == [18, 18] and parts[0] != parts[1]
     for chain, held in zip(chains, parts, strict=True):
-        seen = {int(i) for epoch in range(3) for batch in chain._batches(epoch) for i in batch}
+        seen = {int(i) for epoch in range(3) for batch in chain.order(epoch) for i in batch}
         assert seen == set(range(120)) - held
 
 

@@ -136,7 +136,7 @@ def test_early_losses_are_not_judged_nor_a_few_minibatches_alone() -> None:
     chain = Chain(chain_of(task, 1e-3), task)
     run(chain, until=FIRST + 1)
     for losses, count, fails in (((1.0, 1e9), 2, False), ((1e9, 1e9), 2, True), ((1.0, 1e9), EPOCH, True)):
-        chain._recorded_loss, chain._loss_count = losses[0], count
+        chain.losses.recorded, chain.losses.count = losses[0], count
         chain._failure = None
         if fails:
             with pytest.raises(Diverged):
@@ -144,7 +144,7 @@ def test_early_losses_are_not_judged_nor_a_few_minibatches_alone() -> None:
         else:
             chain._check_loss(losses[1])
     chain.step = FIRST - 1
-    chain._failure, chain._recorded_loss = None, 1e9
+    chain._failure, chain.losses.recorded = None, 1e9
     chain._check_loss(1e9)
 
 

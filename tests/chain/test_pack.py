@@ -19,7 +19,8 @@ from raychains import Task, samplers
 from raychains.chain import isokinetic_pack
 from raychains.chain.chain import Chain, Diverged, Event
 from raychains.chain.divergence import diagnose
-from raychains.chain.pack import Pack, Packs, check, key
+from raychains.chain.pack import Pack, Packs
+from raychains.chain.packable import check, key
 from raychains.core.config import Run
 from raychains.core.sample import Progress, Sample
 from raychains.core.spec import ChainSpec, Part

@@ -175,7 +175,7 @@ def test_batchnorm_follows_the_first_micro_batch() -> None:
     made = task()
     chain = Chain(spec, made)
     weights = {n: t.clone() for n, t in chain.model.state_dict().items()}
-    batch = chain._batches(0)[0]
+    batch = chain.order(0)[0]
     inputs = made.raw()[made.divide(batch, 4)[0]]
     chain.advance(lambda: chain.step == 1)
     expected = 0.1 * torch.nn.functional.linear(inputs, weights["0.weight"], weights["0.bias"]).mean(0)

@@ -197,7 +197,7 @@ def test_a_snapshot_is_the_copy_to_the_cpu_that_the_contract_refuses_in_a_step(m
     for name, function in usual.items():
         monkeypatch.setattr(gpus, name, function)
     with Contract(), pytest.raises(Broken, match="copy_: a copy from the device"):
-        next(iter(chain._network.take()))  # type: ignore[union-attr]
+        next(iter(chain.draws.take()))
 
 
 @pytest.mark.parametrize("case", witnessed([c for c in CASES if c not in COMPARES_VALUES], *QUICK))

@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from raychains.chain import pack as packs
+from raychains.chain import packed_density
 from raychains.chain.chain import Chain
-from raychains.chain.pack import COMPILED, Pack
+from raychains.chain.pack import Pack
+from raychains.chain.packed_density import COMPILED
 from raychains.core.sample import Progress, Sample
 from raychains.core.spec import ChainSpec
 from raychains.samplers.noise import Noise
@@ -64,12 +65,12 @@ def test_a_pack_waits_once_for_a_record_of_a_chain_and_for_a_sample_and_never_be
     on_the_cpu = {"mile", "swag"}  # whose tuner draws coordinates there, or whose samples have numbers of it
     with Contract(ahead=name not in on_the_cpu) as contract:
         while not chains[0].done:
-            for lane in (lanes := list(pack._lanes.values())):
-                lane.stop, lane.result = lambda: False, None
+            for row in (rows := list(pack._rows.values())):
+                row.stop, row.result = lambda: False, None
             pack._run()
-            for lane in lanes:
-                assert isinstance(lane.result, list), lane.result
-                for event in lane.result:
+            for row in rows:
+                assert isinstance(row.result, list), row.result
+                for event in row.result:
                     told[type(event)] += 1
             assert waits["value"] + waits["wait"] <= len(chains) + told[Progress] + 3 * told[Sample]
             assert waits["array"] <= (name == "mile")
@@ -88,10 +89,10 @@ def test_a_step_takes_as_many_operators_as_a_chains_own_and_a_draw_for_each_row(
         pack = Pack(chains[0])
         for chain in chains:
             chain.join(pack)
-        lanes = list(pack._lanes.values())
-        pack._prepare(lanes)
+        rows = list(pack._rows.values())
+        pack._prepare(rows)
         with torch.no_grad(), Contract(ahead=True) as contract:
-            pack._step(0, 2, lanes)
+            pack._step(0, 2, rows)
         launches.append(contract.launches)
         assert contract.operators["normal_"] <= members
     assert launches[1] - launches[0] == contract.operators["normal_"] * 2 // 10
@@ -153,7 +154,7 @@ def test_compiled_steps_of_a_density_draw_what_single_steps_draw(monkeypatch: py
         found: Callable[..., Any] = make_fx(function)(*tensors)
         return lambda *given: calls.append(None) or found(*given)
 
-    monkeypatch.setattr(packs, "compiled", traced)
+    monkeypatch.setattr(packed_density, "compiled", traced)
     monkeypatch.setattr("raychains.chain.chain.LOG_POINTS", 1)  # else a record ends each step
     one = density(steps=STEPS, block_draws=30)
     chains = [Chain(dataclasses.replace(one, compile="default", exact=False)), Chain(dataclasses.replace(one, pack=0))]

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import raychains as rc
-from raychains.chain import pack
+from raychains.chain import packable
 from raychains.cli import main
 from raychains.inference import file, results
 from raychains.store import RunStore, Storage
@@ -136,7 +136,7 @@ def test_add_a_sampler(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     second = rc.load("runs/runs/midpoint")
     assert second.table(full=True)["error"].iloc[0] < 0.3  # .9 of guesses
     spec = next(iter(second.comparison.chains().values()))
-    assert pack.refusal(spec, rc.make_task("digits")) is None
+    assert packable.refusal(spec, rc.make_task("digits")) is None
     from midpoint import Midpoint  # written by the page
 
     theta, lr = torch.nn.Parameter(torch.zeros(50_000, dtype=torch.float64)), 0.5

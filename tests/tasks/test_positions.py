@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset
 
 import raychains as rc
-from raychains.chain.pack import task_refusal
+from raychains.chain.packable import task_refusal
 from raychains.core.config import Run
 from raychains.evaluation import bootstrap, calibration, positions
 from raychains.evaluation.base import gather, joined

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import raychains as rc
-from raychains.chain import pack
+from raychains.chain import packable
 from raychains.core import tree
 from raychains.inference import model_card, requests
 from raychains.inference.requests import Accepted, InputForm, Refused
@@ -103,7 +103,7 @@ def test_a_chain_has_the_bytes_of_one_of_a_single_tensor(kind: str) -> None:
     for split in ("test", "train"):
         found, expected = (t.splits()[split].predict(sample, 0) for t in (task, single))
         assert np.array_equal(found, expected)
-    why = pack.task_refusal(task)
+    why = packable.task_refusal(task)
     assert why is not None and ("several tensors" in why or "hooks" in why or "streamed" in why)
 
 
