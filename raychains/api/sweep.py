@@ -35,7 +35,7 @@ from raychains.inference import sweep_data
 from raychains.planning import sweep_points
 from raychains.planning.comparison import run_name
 from raychains.planning.events import SweepPlanned
-from raychains.planning.sweep_plan import SweepPlan
+from raychains.planning.sweep_plan import FINISHED, STOPPED, WAITING, SweepPlan, state_of
 from raychains.plotting.tables import Table, with_error
 from raychains.store import Storage, SweepStore, finished_chains, initial_states, load_sweep
 
@@ -167,7 +167,7 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
             folder, plan, outcome.points, failed=outcome.failed, best_options=planned.best_options
         )
         if outcome.stopped:
-            ended = sum(row["status"] in ("finished", "stopped") for row in rows)
+            ended = sum(row["status"] in (FINISHED, STOPPED) for row in rows)
             raise interrupted(f"{ended} of {plan.count * plan.repeats} points' chains through", folder)
         return publish(folder, outcome.failed)
 
@@ -214,5 +214,5 @@ def _planned(plan: SweepPlan, folder: SweepStore, root: Storage) -> SweepPlanned
     specs = {spec.digest: spec for point in plan.points for spec in point.specs}
     there = finished_chains(root, specs)
     stops = folder.stops()
-    done = {d for d in specs if d in stops or plan.through(folder.reports(d))}
+    done = {d for d in specs if state_of(folder.reports(d), stops.get(d), plan.length) != WAITING}
     return SweepPlanned(plan=plan, folder=folder, there=len(there), done=len(done))

@@ -53,7 +53,7 @@ from raychains.planning import events
 from raychains.planning.capacity import fit
 from raychains.planning.failure import LONGEST_LOOK
 from raychains.planning.reports import REPORTS
-from raychains.planning.sweep_plan import Point, Values
+from raychains.planning.sweep_plan import FINISHED, WAITING, Point, Values, state_of
 from raychains.planning.sweep_points import Planned
 from raychains.store import ChainStore, Storage, SweepStore
 from raychains.tasks import Task
@@ -66,7 +66,7 @@ ENVIRONMENT = {
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Interrupt lets chains write checkpoints
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # the last result of a chain that failed has no metrics
 }
-FAILED, REFUSED = "failed", "storage_refused"
+GIVEN_UP, REFUSED = "failed", "storage_refused"
 """Entries of a trial's last result: why its chain was given up, or why the store takes no more."""
 JUDGED = "judged"
 """The entry of a result that schedulers and searchers compare: the metric that decides, `WORST` where it is not
@@ -193,11 +193,6 @@ class _RayGone(BaseException):
     """Ends Tune's loop without its clean-up, which would ask Ray and never be answered: no `Exception`, after which there is one."""
 
 
-def ended(reports: Sequence[Mapping[str, Any]], stop: Mapping[str, Any] | None, length: float) -> bool:
-    """Return whether a chain of ``length`` epochs with these reports is through, or was stopped."""
-    return bool(reports) and (stop is not None or reports[-1]["epoch"] >= length)
-
-
 class SweepTrial(ChainTrainable):
     """A chain of a sweep; one that ended reports again what the sweep's folder has of it: the scheduler is new in each
     experiment.
@@ -218,7 +213,7 @@ class SweepTrial(ChainTrainable):
         except StorageRefused as error:
             return {REFUSED: str(error), "done": True}
         except ChainsFailed as error:
-            return {FAILED: str(error), JUDGED: worst, "done": True}
+            return {GIVEN_UP: str(error), JUDGED: worst, "done": True}
         value = report[self.metric]
         return {**report, JUDGED: value if math.isfinite(value) else worst}
 
@@ -227,7 +222,7 @@ class SweepTrial(ChainTrainable):
         digest = self._chain.spec.digest
         folder = SweepStore(Storage(self._options.store).waiting(lambda reason: True), self.sweep)
         reports = folder.reports(digest, self.metric)
-        if ended(reports, folder.stop(digest), self._chain.length):
+        if state_of(reports, folder.stop(digest), self._chain.length) != WAITING:
             for report in reports:
                 yield {**result_of(report), "digest": digest, "done": report is reports[-1]}
         else:
@@ -382,7 +377,7 @@ class SweepCallback(Unpickled, tune.Callback):
                 if (chain := self._chains.get(spec.digest)) is None:
                     reports = self.folder.reports(spec.digest, self._plan.metric.name)
                     stop = self._stops.get(spec.digest)
-                    over = ended(reports, stop, self._plan.length)
+                    over = state_of(reports, stop, self._plan.length) != WAITING
                     chain = self._chains[spec.digest] = _Chain(spec.digest, reports, stop, over)
                 chain.of.append((point, repeat))
                 self._of_config[_key(point.values, repeat)] = chain
@@ -419,8 +414,8 @@ class SweepCallback(Unpickled, tune.Callback):
             self.stopper.fatal = StorageRefused(result[REFUSED])
         elif chain.ended:
             return
-        elif FAILED in result:
-            chain.failed = result[FAILED]
+        elif GIVEN_UP in result:
+            chain.failed = result[GIVEN_UP]
         else:
             report = report_of(self._plan, result)
             gradients, metrics = report["gradients"], report["metrics"]
@@ -428,7 +423,7 @@ class SweepCallback(Unpickled, tune.Callback):
             if all(known["cycle"] != report["cycle"] for known in chain.reports):
                 self.folder.publish_report(chain.digest, report)
                 chain.reports.append(report)
-            if result["done"] and not self._plan.through([report]):
+            if result["done"] and state_of([report], None, self._plan.length) != FINISHED:
                 # A chain that goes on from an earlier driver's checkpoint may be stopped by a report before its last one.
                 chain.stop = {key: chain.reports[-1][key] for key in ("epoch", "cycle")}
                 self.folder.publish_stop(chain.digest, chain.stop)
@@ -529,7 +524,7 @@ class SweepCallback(Unpickled, tune.Callback):
 
     def _judged(self, chain: _Chain, point: Point, repeat: int) -> None:
         """Tell the metrics of a point's chain that ran to its end."""
-        if chain.failed is None and self._plan.through(chain.reports):
+        if chain.failed is None and state_of(chain.reports, chain.stop, self._plan.length) == FINISHED:
             metrics, seconds = chain.reports[-1]["metrics"], self._seconds(chain)
             self.callback.on(events.ViewDone(arm=point.name, group=repeat, metrics=[metrics], chain_seconds=seconds))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -23,7 +23,7 @@ from ray.tune.search.repeater import TRIAL_INDEX
 from raychains.core import gpus
 from raychains.core.config import Run
 from raychains.core.errors import ChainsFailed, UserError
-from raychains.core.validation import integer
+from raychains.core.validation import as_number, integer
 from raychains.evaluation.base import BINS
 from raychains.orchestration import ray_private, task_payload
 from raychains.orchestration.chain_worker import set_up
@@ -34,11 +34,10 @@ from raychains.orchestration.resource_config import bundle
 from raychains.orchestration.trial_ranks import TrialRanks
 from raychains.orchestration.trial_signs import EverySecond
 from raychains.orchestration.user_parts import UserParts
-from raychains.planning import swept
 from raychains.planning.budget import gradient_evaluations
-from raychains.planning.methods import workers_of
+from raychains.planning.methods import make_task, workers_of
 from raychains.planning.reports import report_steps
-from raychains.planning.swept import REPEAT, Points
+from raychains.planning.sweep_points import REPEAT, SPLIT, Points
 from raychains.store import Storage, initial_states
 from raychains.tasks import Task
 
@@ -53,9 +52,11 @@ class TrialSettings:
     """Settings that all trials of one trainable share; they are pickled with the class."""
 
     options: Run
+    """Of all trials, with the ``val_split`` that makes the split val where the task has none of its own."""
     parts: UserParts
     reports: int
     allow_unequal_budget: bool
+    notes: Sequence[str] = ()
 
 
 def values_and_repeat(config: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
@@ -64,7 +65,7 @@ def values_and_repeat(config: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     Raises:
         UserError: two repetitions, or one that is no number.
     """
-    values = {name: swept.python_value(value) for name, value in config.items()}
+    values = {name: as_number(value) for name, value in config.items()}
     if {REPEAT, TRIAL_INDEX} <= values.keys():
         raise UserError(
             f"{REPEAT} must be left out of a config in which tune.search.Repeater numbers the repeats "
@@ -93,7 +94,15 @@ class ChainTrainable(tune.Trainable):
     _reports: Reports
 
     @classmethod
-    def of(cls, options: Run, task: Task | None, *, reports: int, allow_unequal_budget: bool) -> type[Self]:
+    def of(
+        cls,
+        options: Run,
+        task: Task | None,
+        *,
+        reports: int,
+        allow_unequal_budget: bool,
+        notes: Sequence[str] = (),
+    ) -> type[Self]:
         """Return the class of trials with these settings; `raychains.api.tune.trainable` checks the arguments.
 
         Args:
@@ -101,9 +110,14 @@ class ChainTrainable(tune.Trainable):
             task: the task where the user passed an object.
             reports: of a chain without cycles.
             allow_unequal_budget: whether trials may cost other gradient evaluations than ``options`` say.
+            notes: lines on the task for the user.
         """
         settings = TrialSettings(
-            options=options, parts=UserParts.of(task), reports=reports, allow_unequal_budget=allow_unequal_budget
+            options=options,
+            parts=UserParts.of(task),
+            reports=reports,
+            allow_unequal_budget=allow_unequal_budget,
+            notes=notes,
         )
         name = "".join(c if c.isalnum() else "-" for c in options.task).strip("-")
         return type(name, (cls,), {"settings": settings, "__doc__": cls.__doc__})
@@ -131,11 +145,11 @@ class ChainTrainable(tune.Trainable):
         held = self._held().get("GPU", 0.0)
         set_up(held, options.data_root)
         torch.set_num_threads(options.cpus_per_chain)
-        self._task, options, _ = swept.with_validation(options, self.settings.parts.unpack())
+        self._task = make_task(options, options.task, self.settings.parts.unpack())
         start = initial_states.as_file(Storage(options.store), options.init_from)
         self._options = options = dataclasses.replace(options, init_from=start)
         self._points = Points(options, self._task, FIXED)
-        self._evaluation = self._task.splits()[swept.SPLIT]
+        self._evaluation = self._task.splits()[SPLIT]
         self._evaluation.bins = options.bins if options.bins is not None else BINS
         if held and gpus.is_gpu(gpus.best()):
             self._evaluation.to(gpus.best())

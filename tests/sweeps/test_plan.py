@@ -14,16 +14,15 @@ from raychains.core.config import Run, Sweep
 from raychains.core.errors import Interrupted, UserError
 from raychains.core.spec import ChainSpec, Part
 from raychains.orchestration.sweep import SweepOutcome
-from raychains.planning import methods, swept
-from raychains.planning import sweep_points as chains
+from raychains.planning import methods, sweep_points
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.presets import default_arms
 from raychains.planning.reports import report_steps
 from raychains.tasks.digits import Digits
 
 
-def plan(**settings: object) -> chains.Planned:
-    return chains.plan(Sweep(**settings))  # type: ignore[arg-type]
+def plan(**settings: object) -> sweep_points.Planned:
+    return sweep_points.plan(Sweep(**settings))  # type: ignore[arg-type]
 
 
 def test_every_point_is_the_chain_that_run_makes_of_its_options() -> None:
@@ -56,10 +55,10 @@ def test_the_default_grid_looks_at_the_schedule_that_chains_have() -> None:
 def test_values_that_are_lists_are_told_apart() -> None:
     lists = [[0.5, 0.75], [0.25, 0.5], [0.5, 0.75]]
     base = Run(epochs=40, sampler="sgdm", schedule="step")
-    task, options, _ = swept.with_validation(base, None)
-    points = swept.Points(options, task)
+    task, options, _ = sweep_points.with_validation(base, None)
+    points = sweep_points.Points(options, task)
     made = [points.make(n, {"milestones": one}) for n, one in enumerate(lists)]
-    assert chains._tried(made, ["milestones"]) == {"milestones": lists[:2]}
+    assert sweep_points._tried(made, ["milestones"]) == {"milestones": lists[:2]}
 
 
 @pytest.mark.parametrize("batch_size", [7, 45, 449])
@@ -162,7 +161,7 @@ def test_a_sweep_that_is_resumed_judges_by_the_bins_that_it_began_with(
 ) -> None:
     seen = []
 
-    def stopped(planned: chains.Planned, *, options: Run, **_: object) -> SweepOutcome:
+    def stopped(planned: sweep_points.Planned, *, options: Run, **_: object) -> SweepOutcome:
         seen.append(options.bins)
         return SweepOutcome((), {}, stopped=True)
 
