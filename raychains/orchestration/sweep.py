@@ -222,7 +222,7 @@ class SweepTrial(ChainTrainable):
         digest = self._chain.spec.digest
         folder = SweepStore(Storage(self._options.store).waiting(lambda reason: True), self.sweep)
         reports = folder.reports(digest, self.metric)
-        if state_of(reports, folder.stop(digest), self._chain.length) != WAITING:
+        if state_of(reports, folder.stop(digest), self._chain.reporter.length) != WAITING:
             for report in reports:
                 yield {**result_of(report), "digest": digest, "done": report is reports[-1]}
         else:
@@ -230,12 +230,8 @@ class SweepTrial(ChainTrainable):
 
     def _every_second(self, number: int) -> None:
         """See `ChainTrainable`; give a sign of life."""
-        status, chain = AttemptStatus(digest=""), getattr(self, "_chain", None)
-        if chain is not None:
-            attempt = chain.attempt
-            status = attempt.status() if attempt is not None else AttemptStatus(digest=chain.spec.digest)
-            if not chain.expects:
-                status = replace(status, waiting="it is not the chain's turn")
+        chain = getattr(self, "_chain", None)  # none while the task is built
+        status = chain.status() if chain is not None else AttemptStatus(digest="")
         ray_private.publish(ray.get_runtime_context().get_actor_id(), to_json(number, status))
         super()._every_second(number)
 

@@ -36,7 +36,7 @@ from raychains.orchestration import ray_watch
 from raychains.orchestration.attempt import run_rank
 from raychains.orchestration.chain_worker import meeting, set_up
 from raychains.orchestration.messages import ChainAssignment
-from raychains.orchestration.reported_chain import ReportedChain
+from raychains.orchestration.reported_chain import ReportedChain, Reporter
 from raychains.orchestration.user_parts import UserParts
 from raychains.planning import methods
 from raychains.planning.reports import report_steps
@@ -165,15 +165,14 @@ def _lead(settings: TrainSettings, driver_id: str, planned: Plan, size: int, dev
     if evaluation is not None:
         evaluation.bins = options.bins if options.bins is not None else BINS
         evaluation.to(device)
+    steps = report_steps(spec, settings.reports)
+    reporter = Reporter(spec=spec, length=planned.length, steps=steps, evaluation=evaluation)
     chain = ReportedChain(
-        spec=spec,
-        length=planned.length,
-        steps=report_steps(spec, settings.reports),
+        reporter=reporter,
         options=options,
         task=planned.task,
         run=f"train:{driver_id}",
         driver_id=driver_id,
-        evaluation=evaluation,
         device=device,
         ranks=size,
         follow=follow if size > 1 else None,
@@ -183,7 +182,7 @@ def _lead(settings: TrainSettings, driver_id: str, planned: Plan, size: int, dev
         try:
             for report in chain.reports(_known(spec)):
                 del report["done"]
-                about = {"digest": spec.digest, "step": chain.step, "reports": chain.reported}
+                about = {"digest": spec.digest, "step": reporter.step, "reports": reporter.reported}
                 news.put((report, {**about, "store": store.location()}))
         finally:
             news.put(END)

@@ -29,12 +29,13 @@ from raychains.orchestration import ray_private, task_payload
 from raychains.orchestration.chain_worker import set_up
 from raychains.orchestration.messages import ChainWorkerConfig
 from raychains.orchestration.ray_workers import RayWorkers
-from raychains.orchestration.reported_chain import ReportedChain, Reports
+from raychains.orchestration.reported_chain import ReportedChain, Reporter, Reports
 from raychains.orchestration.resource_config import bundle
 from raychains.orchestration.trial_ranks import TrialRanks
 from raychains.orchestration.trial_signs import EverySecond
 from raychains.orchestration.user_parts import UserParts
 from raychains.planning.budget import gradient_evaluations
+from raychains.planning.failure import FailurePolicy
 from raychains.planning.methods import make_task, workers_of
 from raychains.planning.reports import report_steps
 from raychains.planning.sweep_points import REPEAT, SPLIT, Points
@@ -180,8 +181,8 @@ class ChainTrainable(tune.Trainable):
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Write which chain this is and how often it reported: the run store has all else."""
-        chain = self._chain
-        state = {"digest": chain.spec.digest, "step": chain.step, "reports": chain.reported, "resources": self._held()}
+        digest, reporter = self._chain.spec.digest, self._chain.reporter
+        state = {"digest": digest, "step": reporter.step, "reports": reporter.reported, "resources": self._held()}
         Path(checkpoint_dir, CHECKPOINT).write_text(json.dumps(state))
 
     def load_checkpoint(self, checkpoint: Any) -> None:
@@ -204,7 +205,7 @@ class ChainTrainable(tune.Trainable):
                 "a chain uses cpus_per_chain and gpus_per_chain of the trainable (leave ResourceChangingScheduler out)"
             )
         self._reports.close()
-        self._reports = self._run(min(state["reports"], len(self._chain.steps) - 1))
+        self._reports = self._run(min(state["reports"], len(self._chain.reporter.steps) - 1))
 
     def _held(self) -> dict[str, float]:
         """Return the resources that Tune holds for this trial; none without Tune."""
@@ -229,9 +230,9 @@ class ChainTrainable(tune.Trainable):
     def _preempted(self, left: RayActorError) -> Exception:
         """Return what ends this process: ``left``, for Tune the loss of a node that was announced, which it does not count as a failure."""
         self._preemptions += 1
-        most = self._options.max_preemptions
-        if most is not None and self._preemptions > most:
-            return ChainsFailed(f"it had to leave its node {self._preemptions} times")
+        verdict = FailurePolicy(max_preemptions=self._options.max_preemptions).preempted(self._preemptions)
+        if verdict.remedy == "fail":
+            return ChainsFailed(verdict.reason)
         ray_private.publish(self._key, str(self._preemptions).encode())
         return left
 
@@ -246,7 +247,8 @@ class ChainTrainable(tune.Trainable):
         try:
             values, repeat = values_and_repeat(config)
             point = self._points.make(0, self._points.values(values), repeat + 1)
-            cost = gradient_evaluations(point.specs[repeat])
+            spec = point.specs[repeat]
+            cost = gradient_evaluations(spec)
             if not self.settings.allow_unequal_budget and cost != self._declared:
                 raise UserError(
                     f"config must cost the gradient evaluations of the trainable's epochs ({self._declared:,}), got {cost:,} by "
@@ -256,14 +258,16 @@ class ChainTrainable(tune.Trainable):
             raise error.with_traceback(None) from None  # Tune prints the traceback: the message is enough
         own = uuid.uuid4() if self.trial_resources is None else uuid.uuid5(uuid.NAMESPACE_OID, self.trial_id)
         self._chain = ReportedChain(
-            spec=point.specs[repeat],
-            length=point.length,
-            steps=report_steps(point.specs[repeat], self.settings.reports),
+            reporter=Reporter(
+                spec=spec,
+                length=point.length,
+                steps=report_steps(spec, self.settings.reports),
+                evaluation=self._evaluation,
+            ),
             options=self._options,
             task=self._task,
             run=f"trial:{own.hex}",
             driver_id=own.hex,
-            evaluation=self._evaluation,
             ranks=self._ranks.size if self._ranks is not None else 1,
             follow=self._ranks.follow if self._ranks is not None else None,
             waits=True,
