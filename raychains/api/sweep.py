@@ -68,12 +68,11 @@ class SweepResult(InStore):
             full: return one row per point and repeat instead: its options, its metrics as numbers, what it cost and how it
                 ended.
         """
-        found = sweep_data.Sweep.of(self.store)
-        return found.results if full else found.compact()
+        return self._data().results if full else self._data().compact()
 
     def reports(self) -> pd.DataFrame:
         """One row per report: a chain's metrics after each of its cycles."""
-        return sweep_data.Sweep.of(self.store).reports
+        return self._data().reports
 
     @property
     def figures(self) -> Figures:
@@ -81,14 +80,17 @@ class SweepResult(InStore):
         from raychains.report.figures.mapping import Figures
         from raychains.report.sweep import page
 
-        return Figures(page.FIGURES, sweep_data.Sweep.of(self.store))
+        return Figures(page.FIGURES, self._data())
+
+    def _data(self) -> sweep_data.Sweep:
+        return sweep_data.Sweep.of(self.store)
 
     def _about(self) -> str:
-        found = sweep_data.Sweep.of(self.store)
+        found = self._data()
         return f"task {found.plan['task']}, {len(found.points)} points"
 
     def _headlines(self) -> list[str]:
-        found = sweep_data.Sweep.of(self.store)
+        found = self._data()
         if found.best is None:
             return ["no point has a result yet"]
         point = found.points.loc[found.best]
@@ -98,7 +100,7 @@ class SweepResult(InStore):
     def _page_table(self) -> Table:
         from raychains.report.sweep import rows
 
-        return rows.build(sweep_data.Sweep.of(self.store), "Rank")
+        return rows.build(self._data(), "Rank")
 
 
 @accepts(Sweep, SweepKeywords)

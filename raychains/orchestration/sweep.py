@@ -53,7 +53,7 @@ from raychains.planning import events
 from raychains.planning.capacity import fit
 from raychains.planning.failure import LONGEST_LOOK
 from raychains.planning.reports import REPORTS
-from raychains.planning.sweep_plan import FINISHED, WAITING, Point, Values, state_of
+from raychains.planning.sweep_plan import FINISHED, WAITING, Point, SweepPlan, Values, state_of
 from raychains.planning.sweep_points import Planned
 from raychains.store import ChainStore, Storage, SweepStore
 from raychains.tasks import Task
@@ -130,37 +130,14 @@ def run(
         sweep.choose(values, new=False)
     with stopper.interrupt, _environment(ENVIRONMENT):
         if not sweep.complete:
-            mode = "min" if plan.metric.better == "lower" else "max"
-            search: Any = None
-            scheduler = space = None
-            if plan.asha is not None:
-                scheduler = ASHAScheduler(
-                    time_attr="epoch",
-                    metric=JUDGED,
-                    mode=mode,
-                    max_t=plan.length,
-                    grace_period=plan.asha.grace * plan.length,
-                    reduction_factor=plan.asha.reduction,
-                    stop_last_trials=False,
-                )
-            count = plan.count * plan.repeats
-            if plan.search == "optuna":
-                chooses = OptunaSearch(plan, planned.ranges, JUDGED, mode, asked=asked, choose=sweep.choose)
-                repeated = Repeater(chooses, repeat=plan.repeats)
-                # As many as run at once: none is chosen ahead of the results.
-                search = ConcurrencyLimiter(repeated, max_concurrent=max(1, slots.at_once(count)))
-            else:
-                configs = sweep.configs()
-                count, most = len(configs), resources.concurrent or 0
-                search = BasicVariantGenerator(points_to_evaluate=configs, max_concurrent=most)
-                # Values of a point belong together: the space only says which there are.
-                space = {name: tune.choice([config[name] for config in configs]) for name in configs[0]}
+            at_once = slots.at_once(plan.count * plan.repeats)
+            search, space, count = _searcher(planned, sweep, asked, at_once, resources.concurrent)
             tuner = tune.Tuner(
                 trainable,
                 param_space=space,
                 tune_config=tune.TuneConfig(
                     search_alg=search,
-                    scheduler=scheduler,
+                    scheduler=_scheduler(plan),
                     num_samples=count,
                     reuse_actors=True,
                     trial_dirname_creator=lambda trial: trial.trial_id,
@@ -187,6 +164,47 @@ def run(
     if stopper.fatal is not None:
         raise stopper.fatal
     return SweepOutcome(sweep.points, sweep.failed, stopped)
+
+
+def _mode(plan: SweepPlan) -> str:
+    return "min" if plan.metric.better == "lower" else "max"
+
+
+def _scheduler(plan: SweepPlan) -> ASHAScheduler | None:
+    """Return Tune's scheduler that stops trials early; None without one."""
+    if plan.asha is None:
+        return None
+    return ASHAScheduler(
+        time_attr="epoch",
+        metric=JUDGED,
+        mode=_mode(plan),
+        max_t=plan.length,
+        grace_period=plan.asha.grace * plan.length,
+        reduction_factor=plan.asha.reduction,
+        stop_last_trials=False,
+    )
+
+
+def _searcher(
+    planned: Planned, sweep: SweepCallback, asked: Sequence[Values], at_once: int, concurrent: int | None
+) -> tuple[Any, dict[str, Any] | None, int]:
+    """Return Tune's searcher, the space that it searches, and the number of trials.
+
+    Args:
+        asked: values of the points that Optuna asked for under earlier drivers.
+        at_once: trials that the cluster holds at once.
+        concurrent: trials that the user allows at once.
+    """
+    plan = planned.plan
+    if plan.search == "optuna":
+        chooses = OptunaSearch(plan, planned.ranges, JUDGED, _mode(plan), asked=asked, choose=sweep.choose)
+        # As many as run at once: none is chosen ahead of the results.
+        limited = ConcurrencyLimiter(Repeater(chooses, repeat=plan.repeats), max_concurrent=max(1, at_once))
+        return limited, None, plan.count * plan.repeats
+    configs = sweep.configs()
+    listed = BasicVariantGenerator(points_to_evaluate=configs, max_concurrent=concurrent or 0)
+    # Values of a point belong together: the space only says which there are.
+    return listed, {name: tune.choice([config[name] for config in configs]) for name in configs[0]}, len(configs)
 
 
 class _RayGone(BaseException):

@@ -67,6 +67,22 @@ class TrialProcess:
         """Return its chain; empty as long as it has none."""
         return self.status.digest if self.status is not None else ""
 
+    def passed(self, seconds: float, number: int, status: AttemptStatus | None, *, pending: bool) -> None:
+        """Note that time passed, and its newest sign.
+
+        Args:
+            number: of the sign; 0 as long as there is none.
+            status: the sign's.
+            pending: it waits for a node, which is announced by itself.
+        """
+        self.pace.passed(seconds, asked=status is not None)
+        if pending:
+            self.pace.steps.silent = 0.0
+        if status is not None and number > self.number:
+            self.number, self.status = number, status
+            made = status.made if status.made is not None else status.step
+            self.pace.answered(made, held=status.held, waiting=status.waiting is not None)
+
 
 class TrialWatch:
     """Follows the processes of a sweep's trials by their signs.
@@ -108,13 +124,7 @@ class TrialWatch:
                 process = self._processes[actor] = self._new(actor)
             if status is not None and status.digest and not process.digest:
                 process.pace.allow(self._given_up[status.digest])
-            process.pace.passed(passed, asked=status is not None)
-            if waiting[actor]:
-                process.pace.steps.silent = 0.0  # for a node, which is announced by itself
-            if status is not None and number > process.number:
-                process.number, process.status = number, status
-                made = status.made if status.made is not None else status.step
-                process.pace.answered(made, held=status.held, waiting=status.waiting is not None)
+            process.passed(passed, number, status, pending=waiting[actor])
             if not process.lost:
                 yield process
 

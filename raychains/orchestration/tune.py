@@ -35,7 +35,6 @@ from raychains.orchestration.trial_ranks import TrialRanks
 from raychains.orchestration.trial_signs import EverySecond
 from raychains.orchestration.user_parts import UserParts
 from raychains.planning.budget import gradient_evaluations
-from raychains.planning.failure import FailurePolicy
 from raychains.planning.methods import make_task, workers_of
 from raychains.planning.reports import report_steps
 from raychains.planning.sweep_points import REPEAT, SPLIT, Points
@@ -230,9 +229,9 @@ class ChainTrainable(tune.Trainable):
     def _preempted(self, left: RayActorError) -> Exception:
         """Return what ends this process: ``left``, for Tune the loss of a node that was announced, which it does not count as a failure."""
         self._preemptions += 1
-        verdict = FailurePolicy(max_preemptions=self._options.max_preemptions).preempted(self._preemptions)
-        if verdict.remedy == "fail":
-            return ChainsFailed(verdict.reason)
+        most = self._options.max_preemptions
+        if most is not None and self._preemptions > most:
+            return ChainsFailed(f"it had to leave its node {self._preemptions} times")
         ray_private.publish(self._key, str(self._preemptions).encode())
         return left
 
