@@ -8,7 +8,7 @@ from typing import Any
 from raychains.inference.run_data import stored_metrics
 from raychains.inference.sweep_data import Sweep
 from raychains.planning.reports import report_steps
-from raychains.planning.sweep_plan import FAILED, FINISHED, STOPPED, WAITING, Point, SweepPlan, Values, state_of
+from raychains.planning.sweep_plan import FINISHED, WAITING, Point, SweepPlan, Values, state_of
 from raychains.store import ChainStore, SweepStore, initial_states
 
 BestOptions = Callable[[Values], Mapping[str, Any]]
@@ -83,12 +83,8 @@ def write(
     for point in sorted(points, key=lambda p: p.number):
         cycles = report_steps(point.specs[0])[-1].cycle + 1
         for repeat, spec in enumerate(point.specs):
-            reported, stop, reason = folder.reports(spec.digest), stops.get(spec.digest), ""
-            status = FAILED if spec.digest in failed else state_of(reported, stop, point.length)
-            if status == FAILED:
-                reason = failed[spec.digest]
-            elif stop is not None and status == STOPPED:
-                reason = plan.stop_reason(point, stop)
+            reported = folder.reports(spec.digest)
+            status, reason = plan.outcome(point, reported, stops.get(spec.digest), failed.get(spec.digest))
             about = {**_columns(point), "repeat": repeat, "digest": spec.digest}
             rows = [_row(about, report, cycles, metrics) for report in reported]
             reports += rows

@@ -47,7 +47,7 @@ from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.reported_chain import Reports
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.resource_wait import HELD_AFTER, Lack, ResourceWait
-from raychains.orchestration.trial_signs import TrialWatch, to_json
+from raychains.orchestration.trial_heartbeats import Heartbeat, TrialWatch
 from raychains.orchestration.tune import REPEAT, ChainTrainable, values_and_repeat
 from raychains.planning import events
 from raychains.planning.capacity import fit
@@ -247,10 +247,10 @@ class SweepTrial(ChainTrainable):
             yield from super()._run(known)
 
     def _every_second(self, number: int) -> None:
-        """See `ChainTrainable`; give a sign of life."""
+        """See `ChainTrainable`; publish a heartbeat."""
         chain = getattr(self, "_chain", None)  # none while the task is built
         status = chain.status() if chain is not None else AttemptStatus(digest="")
-        ray_private.publish(ray.get_runtime_context().get_actor_id(), to_json(number, status))
+        ray_private.publish(ray.get_runtime_context().get_actor_id(), Heartbeat(number, status).to_json())
         super()._every_second(number)
 
 
@@ -566,7 +566,7 @@ class SweepCallback(Unpickled, tune.Callback):
         [(point, repeat), *_] = chain.of
         spec, report = point.specs[repeat], chain.reports[-1] if chain.reports else {}
         process = self.trials.of(chain.digest)
-        now = process.status if process is not None else None
+        now = process.last.status if process is not None and process.last is not None else None
         if now is None or now.made is None:  # it starts, or waits for Tune
             cycles = spec.schedule.settings.get("cycles", 1)
             now = AttemptStatus(digest=chain.digest, cycle=min(report["cycle"] + 1, cycles - 1) if report else 0)

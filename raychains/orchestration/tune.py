@@ -31,8 +31,8 @@ from raychains.orchestration.messages import ChainWorkerConfig
 from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.reported_chain import ReportedChain, Reporter, Reports
 from raychains.orchestration.resource_config import bundle
+from raychains.orchestration.trial_heartbeats import EverySecond
 from raychains.orchestration.trial_ranks import TrialRanks
-from raychains.orchestration.trial_signs import EverySecond
 from raychains.orchestration.user_parts import UserParts
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.methods import make_task, workers_of

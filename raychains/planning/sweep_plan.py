@@ -95,6 +95,21 @@ class SweepPlan:
     asha: Asha | None = None
     notes: Sequence[str] = ()
 
+    def outcome(
+        self, point: Point, reports: Reports, stop: Mapping[str, Any] | None, failed: str | None = None
+    ) -> tuple[str, str]:
+        """Return the state of a chain of a point, and why it ended early, for people.
+
+        Args:
+            reports: what the store has of it.
+            stop: how far the scheduler let it run.
+            failed: why it was given up.
+        """
+        if failed is not None:
+            return FAILED, failed
+        state = state_of(reports, stop, point.length)
+        return state, self.stop_reason(point, stop) if stop is not None and state == STOPPED else ""
+
     def stop_reason(self, point: Point, stop: Mapping[str, Any]) -> str:
         """Return why a chain of a point was stopped early, for people."""
         stopper = "ASHA" if self.asha is not None else "the scheduler"

@@ -1,4 +1,4 @@
-"""Signs of life of a sweep's trials, and the trials without them.
+"""Heartbeats of a sweep's trials, and the trials that stall.
 
 Tune calls one method of a trial at a time, so that a trial cannot be asked where its chain is: it says so every second, in the
 key-value store of the cluster.
@@ -16,19 +16,26 @@ from raychains.orchestration import ray_private, ray_watch
 from raychains.orchestration.messages import AttemptStatus
 from raychains.planning.failure import ChainPace
 
-TELL_EVERY = 1.0
-"""Seconds between two signs of a trial, between two looks at them, and between a trial's looks whether its node stays."""
+BEAT_EVERY = 1.0
+"""Seconds between two heartbeats of a trial, between two looks at them, and between a trial's looks whether its node is draining."""
 
 
-def to_json(number: int, status: AttemptStatus) -> bytes:
-    """Return a trial's ``number``-th sign: where its chain is, whose digest is empty as long as there is none."""
-    return json.dumps({"number": number, **asdict(status)}).encode()
+@dataclass(frozen=True)
+class Heartbeat:
+    """A trial's ``number``-th message, from 1: where its chain is, whose digest is empty as long as there is none."""
 
+    number: int
+    status: AttemptStatus
 
-def from_json(data: bytes) -> tuple[int, AttemptStatus]:
-    """Inverse of `to_json`."""
-    told = json.loads(data)
-    return told.pop("number"), AttemptStatus(**told)
+    def to_json(self) -> bytes:
+        """Return it as the cluster's key-value store holds it."""
+        return json.dumps({"number": self.number, **asdict(self.status)}).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Heartbeat:
+        """Inverse of `to_json`."""
+        told = json.loads(data)
+        return cls(told.pop("number"), AttemptStatus(**told))
 
 
 class EverySecond:
@@ -44,7 +51,7 @@ class EverySecond:
 
     def _run(self) -> None:
         number = 0
-        while not self._over.wait(TELL_EVERY if number else 0.0):
+        while not self._over.wait(BEAT_EVERY if number else 0.0):
             number += 1
             self._do(number)
 
@@ -55,37 +62,34 @@ class TrialProcess:
 
     actor: str
     pace: ChainPace
-    number: int = 0
-    """That of its last sign."""
-    status: AttemptStatus | None = None
-    """Where its chain is."""
+    last: Heartbeat | None = None
+    """Its last heartbeat."""
     lost: bool = False
     """It was ended; Tune will hear of its death."""
 
     @property
     def digest(self) -> str:
         """Return its chain; empty as long as it has none."""
-        return self.status.digest if self.status is not None else ""
+        return self.last.status.digest if self.last is not None else ""
 
-    def passed(self, seconds: float, number: int, status: AttemptStatus | None, *, pending: bool) -> None:
-        """Note that time passed, and its newest sign.
+    def passed(self, seconds: float, beat: Heartbeat | None, *, pending: bool) -> None:
+        """Note that time passed.
 
         Args:
-            number: of the sign; 0 as long as there is none.
-            status: the sign's.
-            pending: it waits for a node, which is announced by itself.
+            beat: the newest heartbeat, which may be known.
+            pending: the process waits for a node, which is announced by itself.
         """
-        self.pace.passed(seconds, asked=status is not None)
+        self.pace.passed(seconds, asked=beat is not None)
         if pending:
             self.pace.steps.silent = 0.0
-        if status is not None and number > self.number:
-            self.number, self.status = number, status
+        if beat is not None and (self.last is None or beat.number > self.last.number):
+            self.last, status = beat, beat.status
             made = status.made if status.made is not None else status.step
             self.pace.answered(made, held=status.held, waiting=status.waiting is not None)
 
 
 class TrialWatch:
-    """Follows the processes of a sweep's trials by their signs.
+    """Follows the processes of a sweep's trials by their heartbeats.
 
     Args:
         kind: name of the actors' class.
@@ -101,7 +105,7 @@ class TrialWatch:
         self._since = 0.0
 
     def close(self) -> None:
-        """Remove all signs from the cluster."""
+        """Remove all heartbeats from the cluster."""
         if ray_watch.lost() is None:
             ray_watch.ask(lambda: ray_private.forget(self._seen))
 
@@ -112,21 +116,16 @@ class TrialWatch:
             RayLost: Ray is gone.
         """
         self._since += seconds
-        if self._since < TELL_EVERY:
+        if self._since < BEAT_EVERY:
             return
         passed, self._since = self._since, 0.0
-        waiting, told = ray_watch.ask(lambda: ray_private.signs(self._kind))
-        self._seen |= waiting.keys()
-        self._processes = {actor: self._processes.get(actor) or self._new(actor) for actor in waiting}
-        for actor, process in list(self._processes.items()):
-            number, status = from_json(told[actor]) if actor in told else (0, None)
-            if status is not None and process.digest not in ("", status.digest):
-                process = self._processes[actor] = self._new(actor)
-            if status is not None and status.digest and not process.digest:
-                process.pace.allow(self._given_up[status.digest])
-            process.passed(passed, number, status, pending=waiting[actor])
-            if not process.lost:
-                yield process
+        pending, told = ray_watch.ask(lambda: ray_private.heartbeats(self._kind))
+        self._seen |= pending.keys()
+        beats = {actor: Heartbeat.from_json(data) for actor, data in told.items()}
+        self._processes = {actor: self._process(actor, beats.get(actor)) for actor in pending}
+        for actor, process in self._processes.items():
+            process.passed(passed, beats.get(actor), pending=pending[actor])
+        yield from [process for process in self._processes.values() if not process.lost]
 
     def of(self, digest: str) -> TrialProcess | None:
         """Return the process that a chain was last seen in."""
@@ -139,5 +138,11 @@ class TrialWatch:
             self._given_up[process.digest] += 1
         ray_watch.ask(lambda: ray_private.kill_actor(process.actor))
 
-    def _new(self, actor: str) -> TrialProcess:
-        return TrialProcess(actor, ChainPace(self._timeout))
+    def _process(self, actor: str, beat: Heartbeat | None) -> TrialProcess:
+        """Return an actor's process: a new one where it is new, or took another chain on."""
+        process, digest = self._processes.get(actor), beat.status.digest if beat is not None else ""
+        if process is None or (beat is not None and process.digest not in ("", digest)):
+            process = TrialProcess(actor, ChainPace(self._timeout))
+        if digest and not process.digest:
+            process.pace.allow(self._given_up[digest])
+        return process
