@@ -508,7 +508,7 @@ class SweepCallback(Unpickled, tune.Callback):
             )
             if stall is not None and stall.given_up:
                 if chain is not None:
-                    chain.given_up = f"{stall.reason} for {stall.seconds:.0f} s"
+                    chain.given_up = stall.loss
                 self.trials.give_up(process)
 
     # Events
