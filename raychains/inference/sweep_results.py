@@ -44,11 +44,11 @@ def result_of(report: Mapping[str, Any]) -> dict[str, Any]:
 def publish_trial(
     folder: SweepStore, plan: SweepPlan, point: Point, digest: str, rows: Sequence[Mapping[str, Any]], *, failed: bool
 ) -> None:
-    """Keep what a trial of the user's own experiment reported, as a sweep keeps what its chains report.
+    """Store the reports of a trial of the user's own experiment as those of a sweep's chain.
 
     Args:
         folder: the sweep's.
-        plan: the sweep that the experiment came to.
+        plan: the experiment as a sweep.
         point: the trial's.
         digest: its chain.
         rows: its results, one or more; one that is not ``failed`` and ended before its chain's end was stopped.

@@ -212,10 +212,9 @@ class _RayGone(BaseException):
 
 
 class SweepTrial(ChainTrainable):
-    """A chain of a sweep; one that ended reports again what the sweep's folder has of it: the scheduler is new in each
-    experiment.
+    """A trial of a sweep. A chain that ended repeats the reports in the sweep's folder: each experiment has a new scheduler.
 
-    A chain that fails reports it as its last result: Tune would run a trial that raises again, to the same end.
+    A chain that fails says so in its last result: Tune would retry a trial that raises, to the same end.
     """
 
     sweep: ClassVar[str]
@@ -256,7 +255,7 @@ class SweepTrial(ChainTrainable):
 
 @dataclass
 class TrialWait(ResourceWait):
-    """Says why no trial runs; Tune alone would wait for ever."""
+    """Says why no trial runs, where Tune waits without a word."""
 
     workers: None = field(default=None, init=False)
     _idle_since: float | None = None
@@ -278,7 +277,7 @@ class TrialWait(ResourceWait):
 
 
 def _stored(call: Callable[..., None]) -> Callable[..., None]:
-    """Let the sweep stop where the store fails in one of Tune's callbacks, of whose errors Tune makes its own."""
+    """Stop the sweep where the store fails in one of Tune's callbacks: Tune would wrap the error in its own."""
 
     @functools.wraps(call)
     def guarded(self: SweepCallback, *args: Any, **info: Any) -> None:
@@ -322,26 +321,26 @@ class SweepStopper(Unpickled, tune.Stopper):
 
 @dataclass(eq=False)
 class _Chain:
-    """What a sweep knows of a chain."""
+    """A sweep's record of a chain."""
 
     digest: str
     reports: list[dict[str, Any]]
     """All of its reports, earlier drivers' too."""
     stop: Mapping[str, Any] | None
-    """How far the scheduler let it run."""
+    """Where the scheduler stopped it."""
     ended: bool
     """An earlier driver saw it through or stopped, or it ended now."""
     of: list[tuple[Point, int]] = field(default_factory=list)
-    """The points and repeats that it is of."""
+    """Points and repeats that need it."""
     failed: str | None = None
     """Why it was given up now."""
     given_up: str | None = None
-    """Why its process was ended, until Tune tells of its death."""
+    """Why the driver ended its process, until Tune announces its death."""
 
 
 @dataclass(eq=False)
 class SweepCallback(Unpickled, tune.Callback):
-    """Keeps what trials report in the sweep's folder, and tells ``callback`` of the sweep's events."""
+    """Stores trials' reports in the sweep's folder, and sends the sweep's events to ``callback``."""
 
     planned: Planned
     folder: SweepStore
@@ -377,14 +376,13 @@ class SweepCallback(Unpickled, tune.Callback):
         return len(self.points) == self._plan.count and all(chain.ended for chain in self._chains.values())
 
     def configs(self) -> list[dict[str, Any]]:
-        """Return a trial's config for each chain, those that ended first, which only a scheduler looks at; then all
-        first repeats."""
+        """Return a trial's config for each chain: chains that ended first, which only a scheduler needs, then first repeats."""
         wanted = [chain for chain in self._chains.values() if not chain.ended or self._plan.asha is not None]
         wanted.sort(key=lambda chain: (not chain.ended, chain.of[0][1]))
         return [{**point.values, REPEAT: repeat} for chain in wanted for point, repeat in chain.of[:1]]
 
     def add(self, points: Sequence[Point]) -> None:
-        """Take points up, and tell of their chains that ended."""
+        """Add points, and announce those whose chains ended."""
         self.points += points
         for point in points:
             for repeat, spec in enumerate(point.specs):
@@ -399,7 +397,7 @@ class SweepCallback(Unpickled, tune.Callback):
                     self._judged(chain, point, repeat)
 
     def choose(self, values: Values, *, new: bool = True) -> None:
-        """Take a point of the search up; a ``new`` one is durable before it runs.
+        """Add a point of the search; a ``new`` one is durable before it runs.
 
         Raises:
             UserError: its values do not fit together.
@@ -422,7 +420,7 @@ class SweepCallback(Unpickled, tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        """Keep a report, and that the scheduler stopped the chain: Tune has asked it, and acts on its answer next."""
+        """Store a report, and whether the scheduler stopped the chain: Tune has asked it already."""
         chain = self._chain(trial)
         if REFUSED in result:
             self.stopper.fatal = StorageRefused(result[REFUSED])
@@ -469,7 +467,7 @@ class SweepCallback(Unpickled, tune.Callback):
 
     @_stored
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Tell the callback where the sweep is."""
+        """Announce the sweep's progress."""
         try:
             ray_watch.check()
             self._tell(trials)
@@ -537,7 +535,7 @@ class SweepCallback(Unpickled, tune.Callback):
                 self._judged(chain, point, repeat)
 
     def _judged(self, chain: _Chain, point: Point, repeat: int) -> None:
-        """Tell the metrics of a point's chain that ran to its end."""
+        """Announce the metrics of a point's chain that ran to its end."""
         if chain.failed is None and state_of(chain.reports, chain.stop, self._plan.length) == FINISHED:
             metrics, seconds = chain.reports[-1]["metrics"], self._seconds(chain)
             self.callback.on(events.ViewDone(arm=point.name, group=repeat, metrics=[metrics], chain_seconds=seconds))

@@ -88,9 +88,9 @@ class ChainTrainable(tune.Trainable):
     _ranks: TrialRanks | None = None
     _thread: EverySecond | None = None
     _leaves = False
-    """A node that this trial is on will be gone soon."""
+    """A node that this trial is on is draining."""
     _preemptions = 0
-    """How often the chain had to leave its node."""
+    """Times that the chain left a draining node."""
     _reports: Reports
 
     @classmethod
@@ -216,10 +216,10 @@ class ChainTrainable(tune.Trainable):
         payload = task_payload.pack(self._task, RayWorkers(), None)
         return TrialRanks(size, float(options.cpus_per_chain), config, payload)
 
-    # Nodes that will be gone soon
+    # Draining nodes
 
     def _every_second(self, number: int) -> None:
-        """Have the chain write a checkpoint and end, once a node that the trial is on will be gone soon."""
+        """Have the chain write a checkpoint and end, once a node that the trial is on is draining."""
         if not self._leaves:
             on_own = ray.get_runtime_context().get_node_id() in ray_private.draining()
             self._leaves = on_own or (self._ranks is not None and self._ranks.leaving())
@@ -227,7 +227,7 @@ class ChainTrainable(tune.Trainable):
             chain.leave()
 
     def _preempted(self, left: RayActorError) -> Exception:
-        """Return what ends this process: ``left``, for Tune the loss of a node that was announced, which it does not count as a failure."""
+        """Return the exception that ends this process: ``left``, which Tune does not count as a failure, or that it left too often."""
         self._preemptions += 1
         most = self._options.max_preemptions
         if most is not None and self._preemptions > most:
@@ -237,7 +237,7 @@ class ChainTrainable(tune.Trainable):
 
     @property
     def _key(self) -> str:
-        """The key under which the trial's next process finds how often it had to leave."""
+        """Return the key of the count of preemptions, which the trial's next process reads."""
         return f"preemptions of {self.trial_id}"
 
     # The chain

@@ -167,7 +167,7 @@ def drawn(space: Mapping[str, Range], generator: np.random.Generator) -> dict[st
 
 
 def place(name: str, fixed: Collection[str] = FIXED) -> tuple[str, str | None]:
-    """Return the option that a swept name is, and, of further settings, which of them.
+    """Return the option that a swept name stands for, and the setting where that option holds several.
 
     Raises:
         UserError: nothing of that name, or nothing that may differ between chains.
@@ -251,7 +251,7 @@ class Points:
         return {name: typed(name, value, self._fixed) for name, value in given.items()}
 
     def changed(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of `Run` that values are; further settings come after those that all points share."""
+        """Return values as options of `Run`; further settings follow those that all points share."""
         found: dict[str, Any] = {name: getattr(self._base, name) for name in SETTINGS}
         for name, value in values.items():
             field, setting = place(name, self._fixed)
@@ -326,7 +326,7 @@ class Planned:
 
 
 def plan(options: Sweep, given_task: Task | None = None) -> Planned:
-    """Everything that a sweep computes, refused or resolved before anything starts.
+    """Return everything that a sweep computes; what is wrong is refused before anything starts.
 
     Args:
         options: what the person asks for.
@@ -373,7 +373,7 @@ def plan(options: Sweep, given_task: Task | None = None) -> Planned:
 
 @contextlib.contextmanager
 def _given_by(option: str) -> Iterator[None]:
-    """Let messages on what is swept begin with the option that gave it."""
+    """Begin errors on swept options with the option that names them."""
     try:
         yield
     except UserError as error:
@@ -390,7 +390,7 @@ def of_trials(
     fixed: Collection[str],
     notes: Sequence[str] = (),
 ) -> tuple[Planned, list[Point]]:
-    """Return the sweep that the trials of the user's own experiment came to, and the point of each trial.
+    """Return the trials of the user's own experiment as a sweep, and the point of each trial.
 
     Args:
         options: what all trials share, with the ``val_split`` that makes the split val.
@@ -423,7 +423,7 @@ def of_trials(
 
 
 def _plan(options: Run, task: Task, tried: Sequence[Point], **about: Any) -> SweepPlan:
-    """Return a plan; what it says of all chains alike is that of the points that were ``tried``."""
+    """Return a plan, whose costs and data are those of the points in ``tried``."""
     start = tried[0].specs[0].start  # whose file may be another one, or gone, when the sweep goes on
     same = shared(options) if start is None else {**shared(options), "init_from": initial_states.file_of(start)}
     return SweepPlan(
@@ -448,7 +448,7 @@ def _tried(points: Sequence[Point], names: Iterable[str]) -> dict[str, list[Any]
 
 
 def _search(options: Sweep) -> tuple[Any, int]:
-    """Which way points are found, and how many."""
+    """Return how points are found, and how many."""
     counts = {"random": options.random, "optuna": options.optuna}
     given = [name for name, count in counts.items() if count is not None]
     if len(given) > 1:
