@@ -7,7 +7,7 @@ from typing import Any
 
 from raychains.inference.run_data import stored_metrics
 from raychains.inference.sweep_data import Sweep
-from raychains.planning.reports import report_steps
+from raychains.planning.reports import cycle_count
 from raychains.planning.sweep_plan import FINISHED, WAITING, Point, SweepPlan, Values, state_of
 from raychains.store import ChainStore, SweepStore, initial_states
 
@@ -81,7 +81,7 @@ def write(
     results: list[dict[str, Any]] = []
     reports: list[dict[str, Any]] = []
     for point in sorted(points, key=lambda p: p.number):
-        cycles = report_steps(point.specs[0])[-1].cycle + 1
+        cycles = cycle_count(point.specs[0])
         for repeat, spec in enumerate(point.specs):
             reported = folder.reports(spec.digest)
             status, reason = plan.outcome(point, reported, stops.get(spec.digest), failed.get(spec.digest))

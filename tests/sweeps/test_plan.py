@@ -17,7 +17,7 @@ from raychains.orchestration.sweep import SweepOutcome
 from raychains.planning import methods, sweep_points
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.presets import default_arms
-from raychains.planning.reports import report_steps
+from raychains.planning.reports import cycle_count, report_steps
 from raychains.tasks.digits import Digits
 
 
@@ -220,6 +220,24 @@ def test_a_chain_without_cycles_reports_ten_times_over_its_samples() -> None:
         spec, schedule=Part(**{**_part(spec), "settings": {**spec.schedule.settings, "samples": 4}})
     )
     assert [s.samples for s in report_steps(few)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"cycles": 4, "samples_per_cycle": 2},
+        {"sampler": "snapshot-sgdm", "cycles": 1},
+        {"sampler": "sghmc", "schedule_settings": ("samples=30",), "thinning": 1},
+        {"sampler": "sghmc", "schedule_settings": ("samples=4",), "thinning": 1},
+        {"sampler": "sgdm", "schedule": "step"},
+        {"sampler": "emcmc", "cycles": 5},
+    ],
+    ids=str,
+)
+def test_the_number_of_cycles_is_that_of_the_reports(settings: dict[str, object]) -> None:
+    spec = specs(epochs=40, **settings)
+    for reports in (3, 10):
+        assert cycle_count(spec, reports) == report_steps(spec, reports)[-1].cycle + 1
 
 
 def test_every_variable_of_a_draw_counts() -> None:
