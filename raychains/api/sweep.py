@@ -21,7 +21,7 @@ from raychains.inference import sweep_data
 from raychains.planning import sweep_points
 from raychains.planning.comparison import run_name
 from raychains.planning.events import SweepPlanned
-from raychains.planning.sweep_plan import SweepPlan
+from raychains.planning.sweep_plan import FINISHED, STOPPED, WAITING, SweepPlan, state_of
 from raychains.plotting.tables import Table, with_error
 from raychains.store import Storage, SweepStore, finished_chains, initial_states, load_sweep
 
@@ -54,12 +54,11 @@ class SweepResult(InStore):
             full: return one row per point and repeat instead: its options, its metrics as numbers, what it cost and how it
                 ended.
         """
-        found = sweep_data.Sweep.of(self.store)
-        return found.results if full else found.compact()
+        return self._data().results if full else self._data().compact()
 
     def reports(self) -> pd.DataFrame:
         """One row per report: a chain's metrics after each of its cycles."""
-        return sweep_data.Sweep.of(self.store).reports
+        return self._data().reports
 
     @property
     def figures(self) -> Figures:
@@ -67,14 +66,17 @@ class SweepResult(InStore):
         from raychains.report.figures.mapping import Figures
         from raychains.report.sweep import page
 
-        return Figures(page.FIGURES, sweep_data.Sweep.of(self.store))
+        return Figures(page.FIGURES, self._data())
+
+    def _data(self) -> sweep_data.Sweep:
+        return sweep_data.Sweep.of(self.store)
 
     def _about(self) -> str:
-        found = sweep_data.Sweep.of(self.store)
+        found = self._data()
         return f"task {found.plan['task']}, {len(found.points)} points"
 
     def _headlines(self) -> list[str]:
-        found = sweep_data.Sweep.of(self.store)
+        found = self._data()
         if found.best is None:
             return ["no point has a result yet"]
         point = found.points.loc[found.best]
@@ -84,7 +86,7 @@ class SweepResult(InStore):
     def _page_table(self) -> Table:
         from raychains.report.sweep import rows
 
-        return rows.build(sweep_data.Sweep.of(self.store), "Rank")
+        return rows.build(self._data(), "Rank")
 
 
 @accepts(Sweep, SweepKeywords)
@@ -152,7 +154,7 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
             folder, plan, outcome.points, failed=outcome.failed, best_options=planned.best_options
         )
         if outcome.stopped:
-            ended = sum(row["status"] in ("finished", "stopped") for row in rows)
+            ended = sum(row["status"] in (FINISHED, STOPPED) for row in rows)
             raise context.interrupted(f"{ended} of {plan.count * plan.repeats} points' chains through")
         return publish(folder, outcome.failed)
 
@@ -199,5 +201,5 @@ def _planned(plan: SweepPlan, folder: SweepStore, root: Storage) -> SweepPlanned
     specs = {spec.digest: spec for point in plan.points for spec in point.specs}
     there = finished_chains(root, specs)
     stops = folder.stops()
-    done = {d for d in specs if d in stops or plan.through(folder.reports(d))}
+    done = {d for d in specs if state_of(folder.reports(d), stops.get(d), plan.length) != WAITING}
     return SweepPlanned(plan=plan, folder=folder, there=len(there), done=len(done))

@@ -14,8 +14,8 @@ from raychains.core.errors import UserError, require, shown, trial_error
 from raychains.core.options import make
 from raychains.core.validation import positive_int
 from raychains.data.root import rooted
-from raychains.planning import swept
 from raychains.planning.reports import REPORTS
+from raychains.planning.sweep_points import DEFAULT_GRID, Points, of_trials, with_validation
 from raychains.store import Storage, SweepStore, initial_states
 
 if TYPE_CHECKING:
@@ -88,12 +88,11 @@ def trainable(
         task_payload.check(given)
     made = located(made)
     with rooted(made.data_root):
-        built, shared, _ = swept.with_validation(made, given)
-        points = swept.Points(shared, built)
+        points, made, notes = _points(made, given)
         point = points.make(0, {})  # what is wrong is said here, not in every trial
         proof.prove(point.specs[0], points.start).warn()
     made = with_start(made, points.start)
-    return ChainTrainable.of(made, given, reports=reports, allow_unequal_budget=allow_unequal_budget)
+    return ChainTrainable.of(made, given, reports=reports, allow_unequal_budget=allow_unequal_budget, notes=notes)
 
 
 def search_space(task: str | Task, epochs: int, **options: Any) -> dict[str, Any]:
@@ -108,10 +107,9 @@ def search_space(task: str | Task, epochs: int, **options: Any) -> dict[str, Any
         UserError: no M fits; or as `trainable`.
     """
     given, made = _options(task=task, epochs=epochs, **options)
-    grid, fitting, why = swept.DEFAULT_GRID, [], ""
+    grid, fitting, why = DEFAULT_GRID, [], ""
     with rooted(made.data_root):
-        built, shared, _ = swept.with_validation(made, given)
-        points = swept.Points(shared, built)
+        points, _, _ = _points(made, given)
         for cycles in grid["cycles"]:
             try:
                 for exploration in grid["exploration"]:
@@ -131,6 +129,12 @@ def _options(**given: Any) -> tuple[Task | None, Run]:
         if name in given:
             raise UserError(f"{name} must be left out of a trainable, got {shown(given[name])}: use {instead}")
     return task_of(make(Run, given))
+
+
+def _points(options: Run, given: Task | None) -> tuple[Points, Run, list[str]]:
+    """Return what makes the points of the options, the options with the split val, and notes for the user."""
+    built, options, notes = with_validation(options, given)
+    return Points(options, built), options, notes
 
 
 def report(
@@ -154,51 +158,46 @@ def report(
     from raychains.api.sweep import publish
     from raychains.inference import sweep_results
     from raychains.orchestration.tune import FIXED, values_and_repeat
-    from raychains.planning import sweep_points
 
     settings = getattr(trainable, "settings", None)
     if settings is None:
         raise UserError(f"trainable must be a class that rc.tune.trainable returned, got {shown(trainable)}")
-    reported, missing = _reported(results)
-    given = settings.parts.task.get() if settings.parts.task is not None else None
+    reported, notes = _reported(results)
+    root = Storage(settings.options.store)
     with rooted(settings.options.data_root):
-        trials = [values_and_repeat(result.config) for result, _ in reported]
-        start = initial_states.as_file(Storage(settings.options.store), settings.options.init_from)
+        trials = [values_and_repeat(result.config) for result in reported]
+        start = initial_states.as_file(root, settings.options.init_from)
         options = dataclasses.replace(settings.options, init_from=start)
-        planned, points = sweep_points.of_trials(options, given, trials, metric, FIXED)
-    plan = dataclasses.replace(planned.plan, notes=[*planned.plan.notes, *missing])
-    folder = SweepStore(Storage(settings.options.store), name or os.path.basename(results.experiment_path))
+        planned, points = of_trials(options, settings.parts.task, trials, metric, FIXED, (*settings.notes, *notes))
+    plan, folder = planned.plan, SweepStore(root, name or os.path.basename(results.experiment_path))
     if folder.exists() and folder.plan().get("search") != plan.search:
         raise UserError(
             f"name must be that of an experiment or a new one, got {folder.name!r}: it is a sweep of raychains"
         )
     sweep_results.write_plan(folder, plan)
     failed = {}
-    for (result, frame), (_, repeat), point in zip(reported, trials, points, strict=True):
-        digest = point.specs[repeat].digest
-        reports = [sweep_results.report_of(plan, row) for row in frame.to_dict("records")]
-        for one in reports:
-            folder.publish_report(digest, one)
+    for result, (_, repeat), point in zip(reported, trials, points, strict=True):
+        digest, rows = point.specs[repeat].digest, result.metrics_dataframe.to_dict("records")
         if result.error is not None:
             failed[digest] = trial_error(result.error)
-        elif not plan.through(reports, point.length):
-            folder.publish_stop(digest, reports[-1])
+        sweep_results.publish_trial(folder, plan, point, digest, rows, failed=result.error is not None)
     sweep_results.write(folder, plan, plan.points, failed=failed, best_options=planned.best_options)
     return publish(folder, failed)
 
 
-def _reported(results: Any) -> tuple[list[tuple[Any, Any]], list[str]]:
-    """Return the trials that reported, each with the data frame of its reports, and a note on the others, if any."""
+def _reported(results: Any) -> tuple[list[Any], list[str]]:
+    """Return the trials that reported, and a note on the others.
+
+    Raises:
+        UserError: there are none, or Tune kept no logs of them.
+    """
     # Of a trial that reported nothing Tune does not even keep the config.
-    reported = [(r, r.metrics_dataframe) for r in results if "digest" in (r.metrics or {})]
-    if not reported or any(frame is None for _, frame in reported):
+    reported = [result for result in results if "digest" in (result.metrics or {})]
+    if not reported or any(result.metrics_dataframe is None for result in reported):
         raise UserError("results must hold trials that reported: none did, or Tune's CSV and JSON loggers are off")
-    missing = [result.error for result in results if "digest" not in (result.metrics or {})]
-    errors = [trial_error(error) for error in missing if error is not None]
+    missing = len(results) - len(reported)
     if not missing:
         return reported, []
-    return reported, [
-        "; the first: ".join(
-            [f"{len(missing)} of {len(results)} trials ended without a report and are left out", *errors[:1]]
-        )
-    ]
+    errors = [result.error for result in results if result.error is not None and "digest" not in (result.metrics or {})]
+    note = f"{missing} of {len(results)} trials ended without a report and are left out"
+    return reported, ["; the first: ".join([note, *map(trial_error, errors[:1])])]

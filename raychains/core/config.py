@@ -15,7 +15,7 @@ from raychains.core.errors import require
 from raychains.core.options import Form, Options
 from raychains.core.registry import known_names, modules_defining
 from raychains.core.spec import MOST_ROWS
-from raychains.core.validation import at_least_0, fraction, integer, positive, positive_int
+from raychains.core.validation import above_1, at_least_0, fraction, integer, open_fraction, positive, positive_int
 
 MEASURES = (
     f"Further analyses: {', '.join(modules_defining('measures', 'MEASURE'))}. Each has tables and figures of its own in the "
@@ -36,6 +36,7 @@ MOST_CHAINS = 10_000
 MOST_REPEATS = 1_000_000
 """Lanes hold more repeats than a plan could list chains."""
 BETA = partial(fraction, why=": it is the share of each cycle spent without noise (β)")
+GRACE = partial(open_fraction, why=": it is the share of the epochs without stops")
 Text = str | None
 Integer = int | None
 Count = Annotated[int, Form(check=positive_int)]
@@ -432,9 +433,9 @@ class Sweep(Run):
     """The metric of the split val that decides: nll, error, brier, ece, …"""
     asha: bool = False
     """Stop the worse points early: asynchronous successive halving, by reports at equal epochs."""
-    asha_grace: float = 0.25
+    asha_grace: Annotated[float, Form(check=GRACE)] = 0.25
     """Share of the epochs before which no point is stopped."""
-    asha_reduction: float = 3.0
+    asha_reduction: Annotated[float, Form(check=above_1)] = 3.0
     """The best 1/asha_reduction of the points that reach a rung continue; the next rung is as many times later."""
     repeats: MaybeCount = None
     """Independent repetitions of every point, whose mean decides; default 1."""

@@ -76,6 +76,16 @@ def fraction(field: str, value: object, why: str = "") -> None:
     require(is_number(value) and 0 <= value < 1, field, value, f"lie in [0, 1){why}")
 
 
+def open_fraction(field: str, value: object, why: str = "") -> None:
+    """Refuse anything but a number in (0, 1); ``why`` begins with ": "."""
+    require(is_number(value) and 0 < value < 1, field, value, f"lie in (0, 1){why}")
+
+
+def above_1(field: str, value: object) -> None:
+    """Refuse anything but a finite number above 1."""
+    require(is_number(value) and value > 1, field, value, "be a number above 1")
+
+
 def positive(field: str, value: object) -> None:
     """Refuse anything but a finite number above 0."""
     require(is_number(value) and value > 0, field, value, "be a finite number above 0")

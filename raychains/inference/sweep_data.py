@@ -15,12 +15,11 @@ from raychains.core.validation import is_number
 from raychains.evaluation.base import Metric
 from raychains.inference import results
 from raychains.inference.run_data import built_in_metrics, read_metrics
-from raychains.planning.sweep_plan import is_stored, shown
+from raychains.planning.sweep_plan import FAILED, FINISHED, STOPPED, WAITING, is_stored, shown
 from raychains.store import SweepStore
 
-FINISHED, STOPPED, FAILED, WAITING = "finished", "stopped", "failed", "waiting"
 RANKS = {FINISHED: 0, WAITING: 1, STOPPED: 2, FAILED: 3}
-"""States of a chain, the best first: ``stopped`` is by the scheduler. A point is in the worst of its chains' states."""
+"""States of a chain, the best first. A point is in the worst of its chains' states."""
 LABELS = {"exploration": "β, share of exploration", "cycles": "M, cycles", "thinning": "Steps between samples"}
 LABELS |= {
     "lr": "Step size lr",

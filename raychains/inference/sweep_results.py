@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from raychains.inference.run_data import stored_metrics
-from raychains.inference.sweep_data import FINISHED, Sweep
-from raychains.planning.reports import report_steps
-from raychains.planning.sweep_plan import Point, SweepPlan, Values
+from raychains.inference.sweep_data import Sweep
+from raychains.planning.reports import cycle_count
+from raychains.planning.sweep_plan import FINISHED, WAITING, Point, SweepPlan, Values, state_of
 from raychains.store import ChainStore, SweepStore, initial_states
 
+BestOptions = Callable[[Values], Mapping[str, Any]]
 KEYS = ("epoch", "gradients", "samples")
 """Entries of a report beside its cycle and its metrics."""
 
@@ -40,13 +41,32 @@ def result_of(report: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def publish_trial(
+    folder: SweepStore, plan: SweepPlan, point: Point, digest: str, rows: Sequence[Mapping[str, Any]], *, failed: bool
+) -> None:
+    """Store the reports of a trial of the user's own experiment as those of a sweep's chain.
+
+    Args:
+        folder: the sweep's.
+        plan: the experiment as a sweep.
+        point: the trial's.
+        digest: its chain.
+        rows: its results, one or more; one that is not ``failed`` and ended before its chain's end was stopped.
+    """
+    reports = [report_of(plan, row) for row in rows]
+    for report in reports:
+        folder.publish_report(digest, report)
+    if not failed and state_of(reports, None, point.length) == WAITING:
+        folder.publish_stop(digest, reports[-1])
+
+
 def write(
     folder: SweepStore,
     plan: SweepPlan,
     points: Sequence[Point],
     *,
     failed: Mapping[str, str],
-    best_options: Callable[[Values], Mapping[str, Any]],
+    best_options: BestOptions,
 ) -> list[dict[str, Any]]:
     """Write results.parquet, reports.parquet and best.json; return the rows of the first.
 
@@ -61,46 +81,34 @@ def write(
     results: list[dict[str, Any]] = []
     reports: list[dict[str, Any]] = []
     for point in sorted(points, key=lambda p: p.number):
-        cycles = report_steps(point.specs[0])[-1].cycle + 1
+        cycles = cycle_count(point.specs[0])
         for repeat, spec in enumerate(point.specs):
             reported = folder.reports(spec.digest)
+            status, reason = plan.outcome(point, reported, stops.get(spec.digest), failed.get(spec.digest))
             about = {**_columns(point), "repeat": repeat, "digest": spec.digest}
-            reports += [_row(about, report, cycles, metrics) for report in reported]
-            if spec.digest in failed:
-                status, reason = "failed", failed[spec.digest]
-            elif plan.through(reported, point.length):
-                status, reason = "finished", ""
-            elif spec.digest in stops:
-                status, reason = "stopped", plan.stop_reason(point, stops[spec.digest])
-            else:
-                status, reason = "waiting", ""
+            rows = [_row(about, report, cycles, metrics) for report in reported]
+            reports += rows
+            last = rows[-1] if rows else _row(about, {}, cycles, metrics)
             seconds = ChainStore(folder.root, spec.digest).seconds()
-            row = _row(about, reported[-1] if reported else {}, cycles, metrics)
-            results.append({**row, "status": status, "reason": reason, "seconds": seconds})
+            results.append({**last, "status": status, "reason": reason, "seconds": seconds})
     missing = {name for name in metrics if all(row[name] is None for row in results)}
-    _write_table(folder, "reports", reports, missing)
-    _write_table(folder, "results", results, missing)
+    for name, table in (("reports", reports), ("results", results)):
+        if table:
+            folder.write_table(name, [{k: v for k, v in row.items() if k not in missing} for row in table])
     _write_best(folder, points, best_options)
     return results
 
 
-def _write_table(folder: SweepStore, name: str, rows: Sequence[Mapping[str, Any]], missing: Collection[str]) -> None:
-    """Write a table, if it has rows, without the columns that are missing."""
-    if rows:
-        folder.write_table(name, [{k: v for k, v in row.items() if k not in missing} for row in rows])
-
-
-def _write_best(
-    folder: SweepStore, points: Sequence[Point], best_options: Callable[[Values], Mapping[str, Any]]
-) -> None:
-    """Write best.json, once the best point's chains are finished."""
+def _write_best(folder: SweepStore, points: Sequence[Point], best_options: BestOptions) -> None:
+    """Write the options of the best point, once all of its chains are finished."""
     found = Sweep.of(folder)
-    if found.best is not None and found.points.at[found.best, "status"] == FINISHED:
-        best = next(point for point in points if point.number == found.best)
-        options, start = dict(best_options(best.values)), best.specs[0].start
-        if start is not None:
-            options["init_from"] = folder.root.location(initial_states.file_of(start))
-        folder.write_best(options)
+    if found.best is None or found.points.at[found.best, "status"] != FINISHED:
+        return
+    best = next(point for point in points if point.number == found.best)
+    options, start = dict(best_options(best.values)), best.specs[0].start
+    if start is not None:
+        options["init_from"] = folder.root.location(initial_states.file_of(start))
+    folder.write_best(options)
 
 
 def _columns(point: Point) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from typing import Any
 from ray.tune.search.optuna import OptunaSearch as TuneOptunaSearch
 
 from raychains.core.errors import UserError
-from raychains.planning.search_space import Range
 from raychains.planning.sweep_plan import SweepPlan, Values
-from raychains.planning.sweep_points import TRIES
+from raychains.planning.sweep_points import TRIES, Range
 
 
 class Unpickled:

@@ -238,7 +238,7 @@ def any_actor_alive() -> bool:
 
 @_or_else(None, "not published for other processes")
 def publish(key: str, value: bytes) -> None:
-    """Let `published` return ``value``, and `signs` where ``key`` is an actor's id; nothing happens where Ray has changed."""
+    """Let `published` return ``value``, and `heartbeats` where ``key`` is an actor's id; nothing happens where Ray has changed."""
     from ray.experimental.internal_kv import _internal_kv_put
 
     _internal_kv_put(key.encode(), value, overwrite=True, namespace=NAMESPACE)
@@ -254,7 +254,7 @@ def published(key: str) -> bytes | None:
 
 
 @_or_else(({}, {}), "not known which trials live")
-def signs(kind: str) -> tuple[dict[str, bool], dict[str, bytes]]:
+def heartbeats(kind: str) -> tuple[dict[str, bool], dict[str, bytes]]:
     """Return by id which of this job's living actors of a class wait for a node, and what they published last."""
     from ray.experimental.internal_kv import internal_kv_get_gcs_client
 
@@ -263,7 +263,7 @@ def signs(kind: str) -> tuple[dict[str, bool], dict[str, bytes]]:
     known = [actor.encode() for actor in (*pending, *alive)]
     told = internal_kv_get_gcs_client().internal_kv_multi_get(known, NAMESPACE) if known else {}
     waiting = dict.fromkeys(alive, False) | (_waiting_for_a_node(pending) if pending else {})
-    return waiting, {actor.decode(): sign for actor, sign in told.items()}
+    return waiting, {actor.decode(): data for actor, data in told.items()}
 
 
 def forget(keys: Collection[str]) -> None:

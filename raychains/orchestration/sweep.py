@@ -47,13 +47,13 @@ from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.reported_chain import Reports
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.resource_wait import HELD_AFTER, Lack, ResourceWait
-from raychains.orchestration.trial_signs import TrialWatch, to_json
+from raychains.orchestration.trial_heartbeats import Heartbeat, TrialWatch
 from raychains.orchestration.tune import REPEAT, ChainTrainable, values_and_repeat
 from raychains.planning import events
 from raychains.planning.capacity import fit
 from raychains.planning.failure import LONGEST_LOOK
 from raychains.planning.reports import REPORTS
-from raychains.planning.sweep_plan import Point, Values
+from raychains.planning.sweep_plan import FINISHED, WAITING, Point, SweepPlan, Values, state_of
 from raychains.planning.sweep_points import Planned
 from raychains.store import ChainStore, Storage, SweepStore
 from raychains.tasks import Task
@@ -66,7 +66,7 @@ ENVIRONMENT = {
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Interrupt lets chains write checkpoints
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # the last result of a chain that failed has no metrics
 }
-FAILED, REFUSED = "failed", "storage_refused"
+GIVEN_UP, REFUSED = "failed", "storage_refused"
 """Entries of a trial's last result: why its chain was given up, or why the store takes no more."""
 JUDGED = "judged"
 """The entry of a result that schedulers and searchers compare: the metric that decides, `WORST` where it is not
@@ -130,37 +130,14 @@ def run(
         sweep.choose(values, new=False)
     with stopper.interrupt, _environment(ENVIRONMENT):
         if not sweep.complete:
-            mode = "min" if plan.metric.better == "lower" else "max"
-            search: Any = None
-            scheduler = space = None
-            if plan.asha is not None:
-                scheduler = ASHAScheduler(
-                    time_attr="epoch",
-                    metric=JUDGED,
-                    mode=mode,
-                    max_t=plan.length,
-                    grace_period=plan.asha.grace * plan.length,
-                    reduction_factor=plan.asha.reduction,
-                    stop_last_trials=False,
-                )
-            count = plan.count * plan.repeats
-            if plan.search == "optuna":
-                chooses = OptunaSearch(plan, planned.ranges, JUDGED, mode, asked=asked, choose=sweep.choose)
-                repeated = Repeater(chooses, repeat=plan.repeats)
-                # As many as run at once: none is chosen ahead of the results.
-                search = ConcurrencyLimiter(repeated, max_concurrent=max(1, slots.at_once(count)))
-            else:
-                configs = sweep.configs()
-                count, most = len(configs), resources.concurrent or 0
-                search = BasicVariantGenerator(points_to_evaluate=configs, max_concurrent=most)
-                # Values of a point belong together: the space only says which there are.
-                space = {name: tune.choice([config[name] for config in configs]) for name in configs[0]}
+            at_once = slots.at_once(plan.count * plan.repeats)
+            search, space, count = _searcher(planned, sweep, asked, at_once, resources.concurrent)
             tuner = tune.Tuner(
                 trainable,
                 param_space=space,
                 tune_config=tune.TuneConfig(
                     search_alg=search,
-                    scheduler=scheduler,
+                    scheduler=_scheduler(plan),
                     num_samples=count,
                     reuse_actors=True,
                     trial_dirname_creator=lambda trial: trial.trial_id,
@@ -189,20 +166,55 @@ def run(
     return SweepOutcome(sweep.points, sweep.failed, stopped)
 
 
+def _mode(plan: SweepPlan) -> str:
+    return "min" if plan.metric.better == "lower" else "max"
+
+
+def _scheduler(plan: SweepPlan) -> ASHAScheduler | None:
+    """Return Tune's scheduler that stops trials early; None without one."""
+    if plan.asha is None:
+        return None
+    return ASHAScheduler(
+        time_attr="epoch",
+        metric=JUDGED,
+        mode=_mode(plan),
+        max_t=plan.length,
+        grace_period=plan.asha.grace * plan.length,
+        reduction_factor=plan.asha.reduction,
+        stop_last_trials=False,
+    )
+
+
+def _searcher(
+    planned: Planned, sweep: SweepCallback, asked: Sequence[Values], at_once: int, concurrent: int | None
+) -> tuple[Any, dict[str, Any] | None, int]:
+    """Return Tune's searcher, the space that it searches, and the number of trials.
+
+    Args:
+        asked: values of the points that Optuna asked for under earlier drivers.
+        at_once: trials that the cluster holds at once.
+        concurrent: trials that the user allows at once.
+    """
+    plan = planned.plan
+    if plan.search == "optuna":
+        chooses = OptunaSearch(plan, planned.ranges, JUDGED, _mode(plan), asked=asked, choose=sweep.choose)
+        # As many as run at once: none is chosen ahead of the results.
+        limited = ConcurrencyLimiter(Repeater(chooses, repeat=plan.repeats), max_concurrent=max(1, at_once))
+        return limited, None, plan.count * plan.repeats
+    configs = sweep.configs()
+    listed = BasicVariantGenerator(points_to_evaluate=configs, max_concurrent=concurrent or 0)
+    # Values of a point belong together: the space only says which there are.
+    return listed, {name: tune.choice([config[name] for config in configs]) for name in configs[0]}, len(configs)
+
+
 class _RayGone(BaseException):
     """Ends Tune's loop without its clean-up, which would ask Ray and never be answered: no `Exception`, after which there is one."""
 
 
-def ended(reports: Sequence[Mapping[str, Any]], stop: Mapping[str, Any] | None, length: float) -> bool:
-    """Return whether a chain of ``length`` epochs with these reports is through, or was stopped."""
-    return bool(reports) and (stop is not None or reports[-1]["epoch"] >= length)
-
-
 class SweepTrial(ChainTrainable):
-    """A chain of a sweep; one that ended reports again what the sweep's folder has of it: the scheduler is new in each
-    experiment.
+    """A trial of a sweep. A chain that ended repeats the reports in the sweep's folder: each experiment has a new scheduler.
 
-    A chain that fails reports it as its last result: Tune would run a trial that raises again, to the same end.
+    A chain that fails says so in its last result: Tune would retry a trial that raises, to the same end.
     """
 
     sweep: ClassVar[str]
@@ -218,7 +230,7 @@ class SweepTrial(ChainTrainable):
         except StorageRefused as error:
             return {REFUSED: str(error), "done": True}
         except ChainsFailed as error:
-            return {FAILED: str(error), JUDGED: worst, "done": True}
+            return {GIVEN_UP: str(error), JUDGED: worst, "done": True}
         value = report[self.metric]
         return {**report, JUDGED: value if math.isfinite(value) else worst}
 
@@ -227,27 +239,23 @@ class SweepTrial(ChainTrainable):
         digest = self._chain.spec.digest
         folder = SweepStore(Storage(self._options.store).waiting(lambda reason: True), self.sweep)
         reports = folder.reports(digest, self.metric)
-        if ended(reports, folder.stop(digest), self._chain.length):
+        if state_of(reports, folder.stop(digest), self._chain.reporter.length) != WAITING:
             for report in reports:
                 yield {**result_of(report), "digest": digest, "done": report is reports[-1]}
         else:
             yield from super()._run(known)
 
     def _every_second(self, number: int) -> None:
-        """See `ChainTrainable`; give a sign of life."""
-        status, chain = AttemptStatus(digest=""), getattr(self, "_chain", None)
-        if chain is not None:
-            attempt = chain.attempt
-            status = attempt.status() if attempt is not None else AttemptStatus(digest=chain.spec.digest)
-            if not chain.expects:
-                status = replace(status, waiting="it is not the chain's turn")
-        ray_private.publish(ray.get_runtime_context().get_actor_id(), to_json(number, status))
+        """See `ChainTrainable`; publish a heartbeat."""
+        chain = getattr(self, "_chain", None)  # none while the task is built
+        status = chain.status() if chain is not None else AttemptStatus(digest="")
+        ray_private.publish(ray.get_runtime_context().get_actor_id(), Heartbeat(number, status).to_json())
         super()._every_second(number)
 
 
 @dataclass
 class TrialWait(ResourceWait):
-    """Says why no trial runs; Tune alone would wait for ever."""
+    """Says why no trial runs, where Tune waits without a word."""
 
     workers: None = field(default=None, init=False)
     _idle_since: float | None = None
@@ -269,7 +277,7 @@ class TrialWait(ResourceWait):
 
 
 def _stored(call: Callable[..., None]) -> Callable[..., None]:
-    """Let the sweep stop where the store fails in one of Tune's callbacks, of whose errors Tune makes its own."""
+    """Stop the sweep where the store fails in one of Tune's callbacks: Tune would wrap the error in its own."""
 
     @functools.wraps(call)
     def guarded(self: SweepCallback, *args: Any, **info: Any) -> None:
@@ -313,26 +321,26 @@ class SweepStopper(Unpickled, tune.Stopper):
 
 @dataclass(eq=False)
 class _Chain:
-    """What a sweep knows of a chain."""
+    """A sweep's record of a chain."""
 
     digest: str
     reports: list[dict[str, Any]]
     """All of its reports, earlier drivers' too."""
     stop: Mapping[str, Any] | None
-    """How far the scheduler let it run."""
+    """Where the scheduler stopped it."""
     ended: bool
     """An earlier driver saw it through or stopped, or it ended now."""
     of: list[tuple[Point, int]] = field(default_factory=list)
-    """The points and repeats that it is of."""
+    """Points and repeats that need it."""
     failed: str | None = None
     """Why it was given up now."""
     given_up: str | None = None
-    """Why its process was ended, until Tune tells of its death."""
+    """Why the driver ended its process, until Tune announces its death."""
 
 
 @dataclass(eq=False)
 class SweepCallback(Unpickled, tune.Callback):
-    """Keeps what trials report in the sweep's folder, and tells ``callback`` of the sweep's events."""
+    """Stores trials' reports in the sweep's folder, and sends the sweep's events to ``callback``."""
 
     planned: Planned
     folder: SweepStore
@@ -368,21 +376,20 @@ class SweepCallback(Unpickled, tune.Callback):
         return len(self.points) == self._plan.count and all(chain.ended for chain in self._chains.values())
 
     def configs(self) -> list[dict[str, Any]]:
-        """Return a trial's config for each chain, those that ended first, which only a scheduler looks at; then all
-        first repeats."""
+        """Return a trial's config for each chain: chains that ended first, which only a scheduler needs, then first repeats."""
         wanted = [chain for chain in self._chains.values() if not chain.ended or self._plan.asha is not None]
         wanted.sort(key=lambda chain: (not chain.ended, chain.of[0][1]))
         return [{**point.values, REPEAT: repeat} for chain in wanted for point, repeat in chain.of[:1]]
 
     def add(self, points: Sequence[Point]) -> None:
-        """Take points up, and tell of their chains that ended."""
+        """Add points, and announce those whose chains ended."""
         self.points += points
         for point in points:
             for repeat, spec in enumerate(point.specs):
                 if (chain := self._chains.get(spec.digest)) is None:
                     reports = self.folder.reports(spec.digest, self._plan.metric.name)
                     stop = self._stops.get(spec.digest)
-                    over = ended(reports, stop, self._plan.length)
+                    over = state_of(reports, stop, self._plan.length) != WAITING
                     chain = self._chains[spec.digest] = _Chain(spec.digest, reports, stop, over)
                 chain.of.append((point, repeat))
                 self._of_config[_key(point.values, repeat)] = chain
@@ -390,7 +397,7 @@ class SweepCallback(Unpickled, tune.Callback):
                     self._judged(chain, point, repeat)
 
     def choose(self, values: Values, *, new: bool = True) -> None:
-        """Take a point of the search up; a ``new`` one is durable before it runs.
+        """Add a point of the search; a ``new`` one is durable before it runs.
 
         Raises:
             UserError: its values do not fit together.
@@ -413,14 +420,14 @@ class SweepCallback(Unpickled, tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        """Keep a report, and that the scheduler stopped the chain: Tune has asked it, and acts on its answer next."""
+        """Store a report, and whether the scheduler stopped the chain: Tune has asked it already."""
         chain = self._chain(trial)
         if REFUSED in result:
             self.stopper.fatal = StorageRefused(result[REFUSED])
         elif chain.ended:
             return
-        elif FAILED in result:
-            chain.failed = result[FAILED]
+        elif GIVEN_UP in result:
+            chain.failed = result[GIVEN_UP]
         else:
             report = report_of(self._plan, result)
             gradients, metrics = report["gradients"], report["metrics"]
@@ -428,7 +435,7 @@ class SweepCallback(Unpickled, tune.Callback):
             if all(known["cycle"] != report["cycle"] for known in chain.reports):
                 self.folder.publish_report(chain.digest, report)
                 chain.reports.append(report)
-            if result["done"] and not self._plan.through([report]):
+            if result["done"] and state_of([report], None, self._plan.length) != FINISHED:
                 # A chain that goes on from an earlier driver's checkpoint may be stopped by a report before its last one.
                 chain.stop = {key: chain.reports[-1][key] for key in ("epoch", "cycle")}
                 self.folder.publish_stop(chain.digest, chain.stop)
@@ -460,7 +467,7 @@ class SweepCallback(Unpickled, tune.Callback):
 
     @_stored
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Tell the callback where the sweep is."""
+        """Announce the sweep's progress."""
         try:
             ray_watch.check()
             self._tell(trials)
@@ -499,7 +506,7 @@ class SweepCallback(Unpickled, tune.Callback):
             )
             if stall is not None and stall.given_up:
                 if chain is not None:
-                    chain.given_up = f"{stall.reason} for {stall.seconds:.0f} s"
+                    chain.given_up = stall.loss
                 self.trials.give_up(process)
 
     # Events
@@ -528,8 +535,8 @@ class SweepCallback(Unpickled, tune.Callback):
                 self._judged(chain, point, repeat)
 
     def _judged(self, chain: _Chain, point: Point, repeat: int) -> None:
-        """Tell the metrics of a point's chain that ran to its end."""
-        if chain.failed is None and self._plan.through(chain.reports):
+        """Announce the metrics of a point's chain that ran to its end."""
+        if chain.failed is None and state_of(chain.reports, chain.stop, self._plan.length) == FINISHED:
             metrics, seconds = chain.reports[-1]["metrics"], self._seconds(chain)
             self.callback.on(events.ViewDone(arm=point.name, group=repeat, metrics=[metrics], chain_seconds=seconds))
 
@@ -557,7 +564,7 @@ class SweepCallback(Unpickled, tune.Callback):
         [(point, repeat), *_] = chain.of
         spec, report = point.specs[repeat], chain.reports[-1] if chain.reports else {}
         process = self.trials.of(chain.digest)
-        now = process.status if process is not None else None
+        now = process.last.status if process is not None and process.last is not None else None
         if now is None or now.made is None:  # it starts, or waits for Tune
             cycles = spec.schedule.settings.get("cycles", 1)
             now = AttemptStatus(digest=chain.digest, cycle=min(report["cycle"] + 1, cycles - 1) if report else 0)

@@ -36,10 +36,11 @@ from raychains.orchestration import ray_watch
 from raychains.orchestration.attempt import run_rank
 from raychains.orchestration.chain_worker import meeting, set_up
 from raychains.orchestration.messages import ChainAssignment
-from raychains.orchestration.reported_chain import ReportedChain
+from raychains.orchestration.reported_chain import ReportedChain, Reporter
 from raychains.orchestration.user_parts import UserParts
-from raychains.planning import methods, swept
+from raychains.planning import methods
 from raychains.planning.reports import report_steps
+from raychains.planning.sweep_points import SPLIT, Points
 from raychains.store import Storage, initial_states
 from raychains.tasks import Task
 
@@ -97,7 +98,7 @@ def plan(options: Run, given: Task | None, repeat: int) -> Plan:
     """
     task = methods.make_task(options, options.task, given)
     require(not task.low_dimensional, "task", options.task, "have data: run a density's chains with rc.run")
-    points = swept.Points(replace(options, lanes=1), task)
+    points = Points(replace(options, lanes=1), task)
     point = points.make(0, {}, repeat + 1)
     return Plan(task=task, spec=point.specs[repeat], length=point.length, start=points.start)
 
@@ -160,19 +161,18 @@ def _lead(settings: TrainSettings, driver_id: str, planned: Plan, size: int, dev
         return lambda device: Ranks(0, size, address, device, listener=listener)
 
     options, spec, store = settings.options, planned.spec, Storage(settings.options.store)
-    evaluation = planned.task.splits().get(swept.SPLIT)
+    evaluation = planned.task.splits().get(SPLIT)
     if evaluation is not None:
         evaluation.bins = options.bins if options.bins is not None else BINS
         evaluation.to(device)
+    steps = report_steps(spec, settings.reports)
+    reporter = Reporter(spec=spec, length=planned.length, steps=steps, evaluation=evaluation)
     chain = ReportedChain(
-        spec=spec,
-        length=planned.length,
-        steps=report_steps(spec, settings.reports),
+        reporter=reporter,
         options=options,
         task=planned.task,
         run=f"train:{driver_id}",
         driver_id=driver_id,
-        evaluation=evaluation,
         device=device,
         ranks=size,
         follow=follow if size > 1 else None,
@@ -182,7 +182,7 @@ def _lead(settings: TrainSettings, driver_id: str, planned: Plan, size: int, dev
         try:
             for report in chain.reports(_known(spec)):
                 del report["done"]
-                about = {"digest": spec.digest, "step": chain.step, "reports": chain.reported}
+                about = {"digest": spec.digest, "step": reporter.step, "reports": reporter.reported}
                 news.put((report, {**about, "store": store.location()}))
         finally:
             news.put(END)

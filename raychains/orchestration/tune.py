@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -23,22 +23,22 @@ from ray.tune.search.repeater import TRIAL_INDEX
 from raychains.core import gpus
 from raychains.core.config import Run
 from raychains.core.errors import ChainsFailed, UserError
-from raychains.core.validation import integer
+from raychains.core.validation import as_number, integer
 from raychains.evaluation.base import BINS
 from raychains.orchestration import ray_private, task_payload
 from raychains.orchestration.chain_worker import set_up
 from raychains.orchestration.messages import ChainWorkerConfig
 from raychains.orchestration.ray_workers import RayWorkers
-from raychains.orchestration.reported_chain import ReportedChain, Reports
+from raychains.orchestration.reported_chain import ReportedChain, Reporter, Reports
 from raychains.orchestration.resource_config import bundle
+from raychains.orchestration.trial_heartbeats import EverySecond
 from raychains.orchestration.trial_ranks import TrialRanks
-from raychains.orchestration.trial_signs import EverySecond
 from raychains.orchestration.user_parts import UserParts
-from raychains.planning import swept
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.execution import workers_of
+from raychains.planning.methods import make_task
 from raychains.planning.reports import report_steps
-from raychains.planning.swept import REPEAT, Points
+from raychains.planning.sweep_points import REPEAT, SPLIT, Points
 from raychains.store import Storage, initial_states
 from raychains.tasks import Task
 
@@ -53,9 +53,11 @@ class TrialSettings:
     """Settings that all trials of one trainable share; they are pickled with the class."""
 
     options: Run
+    """Of all trials, with the ``val_split`` that makes the split val where the task has none of its own."""
     parts: UserParts
     reports: int
     allow_unequal_budget: bool
+    notes: Sequence[str] = ()
 
 
 def values_and_repeat(config: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
@@ -64,7 +66,7 @@ def values_and_repeat(config: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     Raises:
         UserError: two repetitions, or one that is no number.
     """
-    values = {name: swept.python_value(value) for name, value in config.items()}
+    values = {name: as_number(value) for name, value in config.items()}
     if {REPEAT, TRIAL_INDEX} <= values.keys():
         raise UserError(
             f"{REPEAT} must be left out of a config in which tune.search.Repeater numbers the repeats "
@@ -87,13 +89,21 @@ class ChainTrainable(tune.Trainable):
     _ranks: TrialRanks | None = None
     _thread: EverySecond | None = None
     _leaves = False
-    """A node that this trial is on will be gone soon."""
+    """A node that this trial is on is draining."""
     _preemptions = 0
-    """How often the chain had to leave its node."""
+    """Times that the chain left a draining node."""
     _reports: Reports
 
     @classmethod
-    def of(cls, options: Run, task: Task | None, *, reports: int, allow_unequal_budget: bool) -> type[Self]:
+    def of(
+        cls,
+        options: Run,
+        task: Task | None,
+        *,
+        reports: int,
+        allow_unequal_budget: bool,
+        notes: Sequence[str] = (),
+    ) -> type[Self]:
         """Return the class of trials with these settings; `raychains.api.tune.trainable` checks the arguments.
 
         Args:
@@ -101,9 +111,14 @@ class ChainTrainable(tune.Trainable):
             task: the task where the user passed an object.
             reports: of a chain without cycles.
             allow_unequal_budget: whether trials may cost other gradient evaluations than ``options`` say.
+            notes: lines on the task for the user.
         """
         settings = TrialSettings(
-            options=options, parts=UserParts.of(task), reports=reports, allow_unequal_budget=allow_unequal_budget
+            options=options,
+            parts=UserParts.of(task),
+            reports=reports,
+            allow_unequal_budget=allow_unequal_budget,
+            notes=notes,
         )
         name = "".join(c if c.isalnum() else "-" for c in options.task).strip("-")
         return type(name, (cls,), {"settings": settings, "__doc__": cls.__doc__})
@@ -131,11 +146,11 @@ class ChainTrainable(tune.Trainable):
         held = self._held().get("GPU", 0.0)
         set_up(held, options.data_root)
         torch.set_num_threads(options.cpus_per_chain)
-        self._task, options, _ = swept.with_validation(options, self.settings.parts.unpack())
+        self._task = make_task(options, options.task, self.settings.parts.unpack())
         start = initial_states.as_file(Storage(options.store), options.init_from)
         self._options = options = dataclasses.replace(options, init_from=start)
         self._points = Points(options, self._task, FIXED)
-        self._evaluation = self._task.splits()[swept.SPLIT]
+        self._evaluation = self._task.splits()[SPLIT]
         self._evaluation.bins = options.bins if options.bins is not None else BINS
         if held and gpus.is_gpu(gpus.best()):
             self._evaluation.to(gpus.best())
@@ -166,8 +181,8 @@ class ChainTrainable(tune.Trainable):
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Write which chain this is and how often it reported: the run store has all else."""
-        chain = self._chain
-        state = {"digest": chain.spec.digest, "step": chain.step, "reports": chain.reported, "resources": self._held()}
+        digest, reporter = self._chain.spec.digest, self._chain.reporter
+        state = {"digest": digest, "step": reporter.step, "reports": reporter.reported, "resources": self._held()}
         Path(checkpoint_dir, CHECKPOINT).write_text(json.dumps(state))
 
     def load_checkpoint(self, checkpoint: Any) -> None:
@@ -190,7 +205,7 @@ class ChainTrainable(tune.Trainable):
                 "a chain uses cpus_per_chain and gpus_per_chain of the trainable (leave ResourceChangingScheduler out)"
             )
         self._reports.close()
-        self._reports = self._run(min(state["reports"], len(self._chain.steps) - 1))
+        self._reports = self._run(min(state["reports"], len(self._chain.reporter.steps) - 1))
 
     def _held(self) -> dict[str, float]:
         """Return the resources that Tune holds for this trial; none without Tune."""
@@ -202,10 +217,10 @@ class ChainTrainable(tune.Trainable):
         payload = task_payload.pack(self._task, RayWorkers(), None)
         return TrialRanks(size, float(options.cpus_per_chain), config, payload)
 
-    # Nodes that will be gone soon
+    # Draining nodes
 
     def _every_second(self, number: int) -> None:
-        """Have the chain write a checkpoint and end, once a node that the trial is on will be gone soon."""
+        """Have the chain write a checkpoint and end, once a node that the trial is on is draining."""
         if not self._leaves:
             on_own = ray.get_runtime_context().get_node_id() in ray_private.draining()
             self._leaves = on_own or (self._ranks is not None and self._ranks.leaving())
@@ -213,7 +228,7 @@ class ChainTrainable(tune.Trainable):
             chain.leave()
 
     def _preempted(self, left: RayActorError) -> Exception:
-        """Return what ends this process: ``left``, for Tune the loss of a node that was announced, which it does not count as a failure."""
+        """Return the exception that ends this process: ``left``, which Tune does not count as a failure, or that it left too often."""
         self._preemptions += 1
         most = self._options.max_preemptions
         if most is not None and self._preemptions > most:
@@ -223,7 +238,7 @@ class ChainTrainable(tune.Trainable):
 
     @property
     def _key(self) -> str:
-        """The key under which the trial's next process finds how often it had to leave."""
+        """Return the key of the count of preemptions, which the trial's next process reads."""
         return f"preemptions of {self.trial_id}"
 
     # The chain
@@ -232,7 +247,8 @@ class ChainTrainable(tune.Trainable):
         try:
             values, repeat = values_and_repeat(config)
             point = self._points.make(0, self._points.values(values), repeat + 1)
-            cost = gradient_evaluations(point.specs[repeat])
+            spec = point.specs[repeat]
+            cost = gradient_evaluations(spec)
             if not self.settings.allow_unequal_budget and cost != self._declared:
                 raise UserError(
                     f"config must cost the gradient evaluations of the trainable's epochs ({self._declared:,}), got {cost:,} by "
@@ -242,14 +258,16 @@ class ChainTrainable(tune.Trainable):
             raise error.with_traceback(None) from None  # Tune prints the traceback: the message is enough
         own = uuid.uuid4() if self.trial_resources is None else uuid.uuid5(uuid.NAMESPACE_OID, self.trial_id)
         self._chain = ReportedChain(
-            spec=point.specs[repeat],
-            length=point.length,
-            steps=report_steps(point.specs[repeat], self.settings.reports),
+            reporter=Reporter(
+                spec=spec,
+                length=point.length,
+                steps=report_steps(spec, self.settings.reports),
+                evaluation=self._evaluation,
+            ),
             options=self._options,
             task=self._task,
             run=f"trial:{own.hex}",
             driver_id=own.hex,
-            evaluation=self._evaluation,
             ranks=self._ranks.size if self._ranks is not None else 1,
             follow=self._ranks.follow if self._ranks is not None else None,
             waits=True,

@@ -53,11 +53,11 @@ class UserParts:
         return cls(user_code.pack(task_payload.dumps, task=() if task is None else (SharedTask(task),)))
 
     @property
-    def task(self) -> SharedTask | None:
-        """The task, if any."""
-        return self.code.task[0] if self.code.task else None
+    def task(self) -> Task | None:
+        """The task where the user passed an object."""
+        return self.code.task[0].get() if self.code.task else None
 
     def unpack(self) -> Task | None:
         """Make it known to this process; return the task where it is an object."""
         user_code.unpack(self.code, task_payload.loads)
-        return tasks.give(self.task.get()) if self.task is not None else None
+        return tasks.give(self.task) if self.task is not None else None

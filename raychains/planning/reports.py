@@ -44,3 +44,9 @@ def report_steps(spec: ChainSpec, reports: int = REPORTS) -> list[ReportStep]:
     if found and found[-1].cycle == last_cycle:
         found.pop()
     return [*found, ReportStep(cycle=last_cycle, step=spec.steps, samples=len(kept) * each)]
+
+
+def cycle_count(spec: ChainSpec, reports: int = REPORTS) -> int:
+    """Return the number of cycles that a chain reports, as `report_steps` numbers them: its schedule's, else its reports."""
+    schedule = schedules.build(spec.schedule)
+    return schedule.cycle_count if schedule.kind == "cyclical" else min(schedule.kept, reports)

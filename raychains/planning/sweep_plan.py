@@ -13,6 +13,22 @@ from raychains.evaluation.base import Metric
 
 Values = Mapping[str, Any]
 """Values of the swept options, by name."""
+Reports = Sequence[Mapping[str, Any]]
+"""A chain's reports by cycle, as `raychains.store.SweepStore` keeps them."""
+FINISHED, STOPPED, FAILED, WAITING = "finished", "stopped", "failed", "waiting"
+"""States of a chain: ``stopped`` is by the scheduler."""
+
+
+def state_of(reports: Reports, stop: Mapping[str, Any] | None, length: float) -> str:
+    """Return the state of a chain of ``length`` epochs that was not given up: finished, stopped or waiting.
+
+    Args:
+        reports: what the store has of it. Without any it is waiting: it runs again.
+        stop: how far the scheduler let it run.
+    """
+    if not reports:
+        return WAITING
+    return FINISHED if reports[-1]["epoch"] >= length else WAITING if stop is None else STOPPED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,14 +95,25 @@ class SweepPlan:
     asha: Asha | None = None
     notes: Sequence[str] = ()
 
+    def outcome(
+        self, point: Point, reports: Reports, stop: Mapping[str, Any] | None, failed: str | None = None
+    ) -> tuple[str, str]:
+        """Return the state of a chain of a point, and why it ended early, for people.
+
+        Args:
+            reports: what the store has of it.
+            stop: how far the scheduler let it run.
+            failed: why it was given up.
+        """
+        if failed is not None:
+            return FAILED, failed
+        state = state_of(reports, stop, point.length)
+        return state, self.stop_reason(point, stop) if stop is not None and state == STOPPED else ""
+
     def stop_reason(self, point: Point, stop: Mapping[str, Any]) -> str:
         """Return why a chain of a point was stopped early, for people."""
         stopper = "ASHA" if self.asha is not None else "the scheduler"
         return f"stopped by {stopper} after {stop['epoch']:g} of {point.length} {self.unit}"
-
-    def through(self, reports: Sequence[Mapping[str, Any]], length: int | None = None) -> bool:
-        """Return whether the reports of a chain of ``length`` epochs, default the plan's, go to its end."""
-        return bool(reports) and reports[-1]["epoch"] >= (self.length if length is None else length)
 
     @property
     def digest(self) -> str:

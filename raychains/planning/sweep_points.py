@@ -1,32 +1,314 @@
-"""The points of a sweep: swept options to chains, by the same way that `raychains run` makes them."""
+"""The points of a sweep: lists and ranges of swept options, and how their values become chains, as `raychains run` makes them."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import math
 import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from torch import Tensor
 
-from raychains import samplers
+from raychains import samplers, schedules
 from raychains.core.config import Common, Run, Sweep
 from raychains.core.errors import UserError, require, unknown_name
-from raychains.core.validation import integer, is_number
+from raychains.core.options import options_of
+from raychains.core.validation import integer, is_int, is_number
 from raychains.evaluation.base import Metric
 from raychains.planning import compatible, methods, settings
-from raychains.planning import search_space as space
 from raychains.planning.budget import gradient_evaluations
+from raychains.planning.presets import default_arms
 from raychains.planning.sweep_plan import Asha, Point, SweepPlan, Values
-from raychains.planning.swept import DEFAULT_GRID, SPLIT, Points, place, with_validation
 from raychains.store import initial_states
 from raychains.tasks import Task
 from raychains.tasks.defaults import defaults_of
 
+SPLIT = "val"
+"""The split that decides between settings."""
+VAL_SPLIT = 0.1
+"""Share of the training examples that is held out where the user says nothing."""
+DEFAULT_GRID: Mapping[str, tuple[Any, ...]] = {"exploration": (0.0, 0.25, 0.5, 0.75), "cycles": (2, 4, 8)}
+"""β × M, the two settings of a cyclical schedule; cSG-MCMC's Fig. 3c varies M."""
+FIXED = ("epochs", "steps", "chains", "repeats", "lanes", "seed", "task", "task_settings", "train_subset", "val_split")
+"""Options that all points of a sweep must share: cost, data and random streams."""
+REPEAT = "repeat"
+"""The entry of a trial's config that says which repetition of its options it is, from 0."""
+SETTINGS = ("sampler_settings", "schedule_settings")
+"""Options that hold further settings as NAME=VALUE."""
+PATHS = ("sampler", "schedule")
+"""Options whose values may be import paths ``module:Class``."""
+MOST_POINTS = 10_000
+"""Largest number of points of a sweep: a plan lists every one of them."""
 TRIES = 100
 """Draws for one point before a space counts as one without points that fit."""
+Kind = Literal["log", "uniform", "int", "choice"]
+R = typing.TypeVar("R", bound=Run)
+
+
+# Lists and ranges
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """The range that one option's values are drawn from."""
+
+    kind: Kind
+    low: float = 0.0
+    high: float = 0.0
+    """Included; an integer's too."""
+    values: tuple[Any, ...] = ()
+    """Values of a choice."""
+
+    def to_json(self) -> Any:
+        """A choice as its list; others as people write them."""
+        if self.kind == "choice":
+            return list(self.values)
+        return f"{self.kind}:{_short(self.low)}:{_short(self.high)}"
+
+    def draw(self, generator: np.random.Generator) -> Any:
+        """One value, by one number of the generator."""
+        u = float(generator.random())
+        if self.kind == "choice":
+            return self.values[min(int(u * len(self.values)), len(self.values) - 1)]
+        if self.kind == "int":
+            low, high = int(self.low), int(self.high)
+            return min(low + int(u * (high - low + 1)), high)
+        if self.kind == "log":
+            return math.exp(math.log(self.low) + u * (math.log(self.high) - math.log(self.low)))
+        return self.low + u * (self.high - self.low)
+
+
+def read_grid(given: Iterable[str]) -> dict[str, tuple[Any, ...]]:
+    """``["exploration=0,.25", "cycles=2,4"]`` as values by name.
+
+    Raises:
+        UserError: an entry without ``=`` or values, a name given twice, or a value that is twice in its list.
+    """
+    found = {name: _list("grid", name, text) for name, text in _pairs("grid", given).items()}
+    total = math.prod(len(values) for values in found.values())
+    if total > MOST_POINTS:
+        raise UserError(f"grid must have at most {MOST_POINTS} points, got {total}")
+    return found
+
+
+def read_space(given: Iterable[str]) -> dict[str, Range]:
+    """``["lr=log:1e-3:1", "cycles=int:2:16", "sampler=csgld,csghmc"]`` as ranges by name.
+
+    Raises:
+        UserError: as `read_grid`, or a range that is none.
+    """
+    found = {}
+    for name, text in _pairs("space", given).items():
+        kind, colon, rest = text.partition(":")
+        ranged = kind in ("log", "uniform", "int")
+        if not colon or (not ranged and ("," in text or name in PATHS)):
+            found[name] = Range(kind="choice", values=_list("space", name, text))
+            continue
+        if not ranged:
+            raise UserError(f"space must give {name} as log:A:B, uniform:A:B, int:A:B or a list, got {text!r}")
+        found[name] = _range(name, kind, rest, text)  # type: ignore[arg-type]
+    return found
+
+
+def _range(name: str, kind: Kind, rest: str, text: str) -> Range:
+    low, _, high = rest.partition(":")
+    try:
+        a, b = float(low), float(high)
+        whole = kind != "int" or (a == int(a) and b == int(b))
+    except (ValueError, OverflowError):
+        a = b = math.nan
+        whole = False
+    ok = whole and math.isfinite(a) and math.isfinite(b) and a < b and (kind != "log" or a > 0)
+    allowed = "two integers A < B" if kind == "int" else f"two numbers {'0 < ' * (kind == 'log')}A < B"
+    if not ok:
+        raise UserError(f"space must give {name} as {kind}:A:B with {allowed}, got {text!r}")
+    return Range(kind=kind, low=a, high=b)
+
+
+def _pairs(field: str, given: Iterable[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for entry in given:
+        name, equals, text = entry.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name or not text.strip() or name in found:
+            raise UserError(f"{field} must be NAME=VALUES, each name once, got {entry!r}")
+        found[name] = text.strip()
+    return found
+
+
+def _list(field: str, name: str, text: str) -> tuple[Any, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    values = tuple(settings.value(part) for part in parts)
+    plain = [v for v in values if v is None or isinstance(v, bool | int | float | str)]
+    if not all(parts) or len({(type(v) is bool, v) for v in plain}) != len(values):
+        raise UserError(f"{field} must give {name} a list of different values, as in {name}=A,B,C, got {text!r}")
+    return values
+
+
+def _short(number: float) -> str:
+    return f"{number:g}" if float(f"{number:g}") == number else repr(number)
+
+
+def grid_points(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Every combination, the last name's values change fastest."""
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+def drawn(space: Mapping[str, Range], generator: np.random.Generator) -> dict[str, Any]:
+    """One point of a space."""
+    return {name: range_.draw(generator) for name, range_ in space.items()}
+
+
+# Swept options
+
+
+def place(name: str, fixed: Collection[str] = FIXED) -> tuple[str, str | None]:
+    """Return the option that a swept name stands for, and the setting where that option holds several.
+
+    Raises:
+        UserError: nothing of that name, or nothing that may differ between chains.
+    """
+    if name in fixed:
+        raise UserError(
+            f"{name} must be the same at every point: points cost and learn from the same, got it in the sweep"
+        )
+    field, dot, setting = name.partition(".")
+    if dot and field in SETTINGS:
+        return field, setting
+    left_out = {*options_of(Common), *fixed, *SETTINGS, "init_from", "init_strict", "sample_only", "budget"}
+    plain = options_of(Run).keys() - left_out
+    if name in plain:
+        return name, None
+    further = {
+        "sampler_settings": {n for kind in samplers.KINDS.values() for n in settings.names_of(kind)},
+        "schedule_settings": {n for kind in schedules.KINDS.values() for n in settings.names_of(kind)},
+    }
+    for where, names in further.items():
+        if name in names:
+            return where, name
+    raise unknown_name("swept option", name, plain.union(*further.values()) - {"num_data", "init_from"})
+
+
+def typed(name: str, value: Any, fixed: Collection[str] = FIXED) -> Any:
+    """Return a value as the option holds it: integers for counts, floats for numbers.
+
+    Raises:
+        UserError: it is of another type, or not of an option that may differ between chains.
+    """
+    field, setting = place(name, fixed)
+    if setting is not None:
+        return value
+    kinds = options_of(Run)[field].types
+    if bool in kinds:
+        require(isinstance(value, bool), name, value, "be true or false")
+        return value
+    if float in kinds:
+        require(is_number(value), name, value, "be a number")
+        return float(value)
+    if int in kinds:
+        require(is_int(value), name, value, "be an integer")
+        return value
+    if isinstance(value, type):
+        return {"sampler": samplers.KINDS, "schedule": schedules.KINDS}[field].name_of(value)  # type: ignore[attr-defined]
+    return str(value)
+
+
+# Points
+
+
+class Points:
+    """Makes points of swept values; what all of them share is resolved once.
+
+    Args:
+        options: that all points share.
+        task: their task, built.
+        fixed: options that values may not contain.
+    """
+
+    def __init__(self, options: Run, task: Task, fixed: Collection[str] = FIXED) -> None:
+        self._task, self._fixed = task, fixed
+        pack = "none" if options.pack == "auto" else options.pack  # a trial is one chain, whatever the repeats
+        repeats = 1 if options.repeats is None else options.repeats
+        self.options = dataclasses.replace(options, repeats=repeats, pack=pack)
+        """Options that all points share."""
+        # The built task has its own settings in it.
+        base = dataclasses.replace(self.options, chains=1)
+        self._base = dataclasses.replace(base, task_settings=(), train_subset=None, val_split=None)
+        self.start: Mapping[str, Tensor] | None = None
+        """Initial parameters of the last point's chains, if they come from a file."""
+        self.notes: list[str] = []
+
+    def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return values as the options hold them: integers for counts, floats for numbers.
+
+        Raises:
+            UserError: one is of another type, or not of an option that may differ between chains.
+        """
+        return {name: typed(name, value, self._fixed) for name, value in given.items()}
+
+    def changed(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return values as options of `Run`; further settings follow those that all points share."""
+        found: dict[str, Any] = {name: getattr(self._base, name) for name in SETTINGS}
+        for name, value in values.items():
+            field, setting = place(name, self._fixed)
+            if setting is None:
+                found[field] = value
+            else:
+                text = value if isinstance(value, str) else repr(value)
+                found[field] = (*found[field], f"{setting}={text}")
+        return {name: value for name, value in found.items() if name not in SETTINGS or value}
+
+    def make(self, number: int, values: Mapping[str, Any], repeats: int | None = None) -> Point:
+        """Return the point of these values, with so many repeats instead of the options'.
+
+        Raises:
+            UserError: one is out of range, or they do not fit together.
+        """
+        options = dataclasses.replace(self._base, **self.changed(values), repeats=repeats or self.options.repeats)
+        planned = default_arms.run(options, task=self._task)
+        [arm] = planned.comparison.arms
+        one = (
+            "be a file or none where each trial is one chain: a member of a deep ensemble, at which mile starts by default, is another; "
+            "train the ensemble by raychains run"
+        )
+        require(not planned.comparison.starts, "init_from", options.init_from, one)
+        self.start = planned.start
+        self.notes += [note for note in planned.notes if "noise sd" not in note and note not in self.notes]
+        sampler = options.sampler or defaults_of(options.task, self._task).run
+        specs = tuple(group[0] for group in arm.chains)
+        return Point(number=number, values=dict(values), sampler=sampler, specs=specs, length=arm.length)
+
+
+def with_validation(options: R, given: Task | None) -> tuple[Task, R, list[str]]:
+    """Return the task with its split val, the options that make it, and notes for the user.
+
+    Raises:
+        UserError: the task has no such split and nothing that can be held out.
+    """
+    task, notes = methods.make_task(options, options.task, given), []
+    held_out = (
+        "have data of which a part can be held out as the split val: a density has none, and its target decides nothing"
+    )
+    require(not task.low_dimensional, "task", options.task, held_out)
+    needs = f"task must have a split val, which a sweep decides on, got {options.task}"
+    if SPLIT not in task.splits() and options.val_split is None:
+        options = dataclasses.replace(options, val_split=VAL_SPLIT)
+        try:
+            task = methods.make_task(options, options.task, given)
+        except UserError as error:
+            raise UserError(f"{needs}, which has none: {error}") from None
+        notes = [f"val_split {VAL_SPLIT:g}: that share of the training examples is held out, and decides"]
+    if SPLIT not in task.splits():
+        raise UserError(f"{needs}: give `val_split=.1`")
+    return task, options, notes
+
+
+# Plans
 
 
 @dataclass(frozen=True)
@@ -35,7 +317,7 @@ class Planned:
 
     plan: SweepPlan
     points: Points
-    ranges: Mapping[str, space.Range] = dataclasses.field(default_factory=dict)
+    ranges: Mapping[str, Range] = dataclasses.field(default_factory=dict)
     """The ranges that points are chosen from."""
 
     def best_options(self, values: Values) -> dict[str, Any]:
@@ -45,7 +327,7 @@ class Planned:
 
 
 def plan(options: Sweep, given_task: Task | None = None) -> Planned:
-    """Everything that a sweep computes, refused or resolved before anything starts.
+    """Return everything that a sweep computes; what is wrong is refused before anything starts.
 
     Args:
         options: what the person asks for.
@@ -58,43 +340,41 @@ def plan(options: Sweep, given_task: Task | None = None) -> Planned:
     search, count = _search(options)
     task, options, notes = with_validation(options, given_task)
     metric = _metric(options.metric, task)
-    grid, ranges = space.read_grid(options.grid), space.read_space(options.space)
+    grid, ranges = read_grid(options.grid), read_space(options.space)
     default = search == "grid" and not grid
     if default:
         grid = _default_grid(options, task)
-    swept: Mapping[str, Any] = grid if search == "grid" else ranges
     points = Points(options, task)
     made: list[Point] = []
     with _given_by("grid" if search == "grid" else "space"):
-        for name in swept:
+        for name in grid if search == "grid" else ranges:
             _check_swept(name, options)
         if search == "grid":
-            made, unfit = _grid(points, space.grid_points(grid), skip=default)
-            notes += unfit
+            made, unfit = _grid(points, grid_points(grid), skip=default)
         elif search == "random":
             made, unfit = _random(points, ranges, count, options.seed)
-            notes += unfit
+        else:
+            unfit = []
         tried = made or _random(points, ranges, 1, options.seed)[0]
     compatible.check_total(len(tried[0].specs) * max(count, len(made)))
-    ranged = {name: range_.to_json() for name, range_ in ranges.items()}
     found = _plan(
         points.options,
         task,
         tried,
         metric=metric,
-        swept=_tried(made, grid) if search == "grid" else ranged,
+        swept=_tried(made, grid) if search == "grid" else {name: one.to_json() for name, one in ranges.items()},
         search=search,
         count=len(made) or count,
         points=tuple(made),
-        asha=_asha(options),
-        notes=tuple(dict.fromkeys([*notes, *points.notes])),
+        asha=Asha(grace=options.asha_grace, reduction=options.asha_reduction) if options.asha else None,
+        notes=tuple(dict.fromkeys([*notes, *unfit, *points.notes])),
     )
     return Planned(found, points, ranges)
 
 
 @contextlib.contextmanager
 def _given_by(option: str) -> Iterator[None]:
-    """Let messages on what is swept begin with the option that gave it."""
+    """Begin errors on swept options with the option that names them."""
     try:
         yield
     except UserError as error:
@@ -109,20 +389,22 @@ def of_trials(
     trials: Sequence[tuple[Mapping[str, Any], int]],
     metric: str,
     fixed: Collection[str],
+    notes: Sequence[str] = (),
 ) -> tuple[Planned, list[Point]]:
-    """Return the sweep that the trials of the user's own experiment came to, and the point of each trial.
+    """Return the trials of the user's own experiment as a sweep, and the point of each trial.
 
     Args:
-        options: what all trials share.
+        options: what all trials share, with the ``val_split`` that makes the split val.
         given_task: the task where the user passed an object.
         trials: per trial its values and its repeat.
         metric: name of the metric that decides between points.
         fixed: options that no trial may have.
+        notes: for the user.
 
     Raises:
         UserError: an unknown metric.
     """
-    task, options, notes = with_validation(options, given_task)
+    task = methods.make_task(options, options.task, given_task)
     repeats = 1 + max(repeat for _, repeat in trials)
     points = Points(dataclasses.replace(options, repeats=repeats), task, fixed)
     names = dict.fromkeys(name for values, _ in trials for name in values)
@@ -142,7 +424,7 @@ def of_trials(
 
 
 def _plan(options: Run, task: Task, tried: Sequence[Point], **about: Any) -> SweepPlan:
-    """Return a plan; what it says of all chains alike is that of the points that were ``tried``."""
+    """Return a plan, whose costs and data are those of the points in ``tried``."""
     start = tried[0].specs[0].start  # whose file may be another one, or gone, when the sweep goes on
     same = shared(options) if start is None else {**shared(options), "init_from": initial_states.file_of(start)}
     return SweepPlan(
@@ -167,7 +449,7 @@ def _tried(points: Sequence[Point], names: Iterable[str]) -> dict[str, list[Any]
 
 
 def _search(options: Sweep) -> tuple[Any, int]:
-    """Which way points are found, and how many."""
+    """Return how points are found, and how many."""
     counts = {"random": options.random, "optuna": options.optuna}
     given = [name for name, count in counts.items() if count is not None]
     if len(given) > 1:
@@ -184,7 +466,7 @@ def _search(options: Sweep) -> tuple[Any, int]:
         raise UserError(f"space must name what {given[0]} draws, as in lr=log:1e-3:1 cycles=2,4,8, got nothing")
     count = counts[given[0]]
     assert count is not None
-    integer(given[0], count, 1, space.MOST_POINTS)
+    integer(given[0], count, 1, MOST_POINTS)
     return given[0], count
 
 
@@ -238,12 +520,12 @@ def _grid(points: Points, wanted: list[dict[str, Any]], *, skip: bool) -> tuple[
     return made, left
 
 
-def _random(points: Points, ranges: Mapping[str, space.Range], count: int, seed: int) -> tuple[list[Point], list[str]]:
+def _random(points: Points, ranges: Mapping[str, Range], count: int, seed: int) -> tuple[list[Point], list[str]]:
     generator = np.random.default_rng(seed)
     made: list[Point] = []
     unfit: list[str] = []
     while len(made) < count:
-        values = points.values(space.drawn(ranges, generator))
+        values = points.values(drawn(ranges, generator))
         try:
             made.append(points.make(len(made), values))
         except UserError as error:
@@ -254,14 +536,6 @@ def _random(points: Points, ranges: Mapping[str, space.Range], count: int, seed:
                 ) from None
     note = f"{len(unfit)} draws did not fit and were drawn again; the first: {unfit[0]}" if unfit else ""
     return made, [note] * bool(unfit)
-
-
-def _asha(options: Sweep) -> Asha | None:
-    ok = is_number(options.asha_grace) and 0 < options.asha_grace < 1
-    require(ok, "asha_grace", options.asha_grace, "lie in (0, 1): it is the share of the epochs without stops")
-    ok = is_number(options.asha_reduction) and options.asha_reduction > 1
-    require(ok, "asha_reduction", options.asha_reduction, "be a number above 1")
-    return Asha(grace=options.asha_grace, reduction=options.asha_reduction) if options.asha else None
 
 
 def shared(options: Run) -> dict[str, Any]:

@@ -18,9 +18,9 @@ from raychains.chain.sample_index import expected_samples
 from raychains.core.errors import UserError, format_error, renamed
 from raychains.core.retry import Patience
 from raychains.core.spec import ChainSpec
-from raychains.inference.sweep_data import WAITING
 from raychains.orchestration import process_identity
 from raychains.planning import Arm, Comparison, gradient_evaluations
+from raychains.planning.sweep_plan import WAITING
 from raychains.status.state import (
     ArmState,
     ChainState,

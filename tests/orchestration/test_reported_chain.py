@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from raychains.core.config import Run
-from raychains.orchestration.reported_chain import ReportedChain
+from raychains.orchestration.reported_chain import ReportedChain, Reporter
 from raychains.planning.reports import report_steps
 from raychains.store import ChainStore
 from tests.orchestration.tasks import Cliff
@@ -17,7 +17,8 @@ def test_what_was_reported_before_a_divergence_is_not_reported_again(tmp_path: P
     [spec] = comparison(task, chains=1, steps=400, block=0, lanes=1, cycles=8).chains().values()
     options = Run(store=str(root(tmp_path).uri), on_divergence="restart-cycle", max_failures=20)
     steps = report_steps(spec)
-    chain = ReportedChain(spec=spec, length=400, steps=steps, options=options, task=task, run="test", driver_id="test")
+    reporter = Reporter(spec=spec, length=400, steps=steps)
+    chain = ReportedChain(reporter=reporter, options=options, task=task, run="test", driver_id="test")
     reports = list(chain.reports(0))
     [diagnosis, *_] = ChainStore(root(tmp_path), spec.digest).diagnoses()
     assert diagnosis["step"] > steps[0].step, "it diverges after its first report"

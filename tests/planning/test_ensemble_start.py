@@ -11,7 +11,7 @@ import pytest
 from raychains import tasks
 from raychains.core.config import Compare, Run
 from raychains.core.spec import ChainSpec
-from raychains.planning import Comparison, budget, gradient_evaluations, swept
+from raychains.planning import Comparison, budget, gradient_evaluations, sweep_points
 from raychains.planning.budget import Spent
 from raychains.planning.ensemble_start import EnsembleStart, ensemble_start
 from raychains.planning.presets import default_arms
@@ -156,10 +156,10 @@ def test_what_an_ensemble_cannot_start_is_refused(change: dict[str, Any], words:
 def test_a_trial_is_one_chain_and_has_no_members() -> None:
     each = "init_from must be a file or none where each trial is one chain"
     with refused(each, "deep-ensemble:5,1"):
-        swept.Points(Run(init_from="deep-ensemble:5,1"), tasks.make("digits")).make(0, {})
+        sweep_points.Points(Run(init_from="deep-ensemble:5,1"), tasks.make("digits")).make(0, {})
     with refused(each, "None", "at which mile starts by default"):
-        swept.Points(Run(sampler="mile", epochs=40), tasks.make("digits")).make(0, {})
+        sweep_points.Points(Run(sampler="mile", epochs=40), tasks.make("digits")).make(0, {})
     options = Run(task="digits", sampler="mile", epochs=40, init_from="none", chains=1, repeats=1)
-    (spec,) = swept.Points(options, tasks.make("digits")).make(0, {}).specs
+    (spec,) = sweep_points.Points(options, tasks.make("digits")).make(0, {}).specs
     alone = default_arms.run(options)
     assert spec.digest == alone.comparison.arms[0].chains[0][0].digest

@@ -13,7 +13,7 @@ from raychains.api import own_parts
 from raychains.cli import parse
 from raychains.core.config import Sweep
 from raychains.core.options import make
-from raychains.planning import Comparison, swept
+from raychains.planning import Comparison, sweep_points
 from raychains.planning.presets import default_arms
 from tests.checks import refused
 
@@ -85,7 +85,7 @@ def test_a_class_is_a_name() -> None:
     assert found.digest == planned(sampler=("sgld", kind), lr=f"sgld=.1,{kind}=.05", temperature=f"{kind}=0").digest
     assert settings(planned(sampler=rc.SGLD, lr=0.1), "lr") == {"sgld": 0.1}
     assert make(Sweep, {"grid": {"sampler": [rc.SGHMC, Doubled]}}).grid == (f"sampler=sghmc,{kind}",)
-    assert swept.typed("sampler", Doubled) == kind and swept.typed("schedule", rc.Constant) == "constant"
+    assert sweep_points.typed("sampler", Doubled) == kind and sweep_points.typed("schedule", rc.Constant) == "constant"
 
 
 def test_a_class_that_states_a_kind_goes_by_its_import_path() -> None:
@@ -98,16 +98,16 @@ def test_a_class_that_states_a_kind_goes_by_its_import_path() -> None:
 
 def test_values_of_a_trial_have_the_types_of_their_options() -> None:
     free = ("steps",)
-    assert [swept.typed(n, v, free) for n, v in (("seed", 3), ("epochs", 4), ("lr", 1), ("fast", True))] == [
+    assert [sweep_points.typed(n, v, free) for n, v in (("seed", 3), ("epochs", 4), ("lr", 1), ("fast", True))] == [
         3,
         4,
         1.0,
         True,
     ]
-    assert isinstance(swept.typed("lr", 1), float)
+    assert isinstance(sweep_points.typed("lr", 1), float)
     for name, wrong, words in (("seed", "3", "an integer"), ("seed", True, "an integer"), ("fast", 1, "true or false")):
         with refused(name, words):
-            swept.typed(name, wrong, free)
+            sweep_points.typed(name, wrong, free)
 
 
 def test_a_tasks_defaults_may_be_by_sampler() -> None:

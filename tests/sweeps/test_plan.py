@@ -14,17 +14,16 @@ from raychains.core.config import Run, Sweep
 from raychains.core.errors import Interrupted, UserError
 from raychains.core.spec import ChainSpec, Part
 from raychains.orchestration.sweep import SweepOutcome
-from raychains.planning import methods, swept
-from raychains.planning import sweep_points as chains
+from raychains.planning import methods, sweep_points
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.presets import default_arms
-from raychains.planning.reports import report_steps
+from raychains.planning.reports import cycle_count, report_steps
 from raychains.tasks.defaults import defaults_of
 from raychains.tasks.digits import Digits
 
 
-def plan(**settings: object) -> chains.Planned:
-    return chains.plan(Sweep(**settings))  # type: ignore[arg-type]
+def plan(**settings: object) -> sweep_points.Planned:
+    return sweep_points.plan(Sweep(**settings))  # type: ignore[arg-type]
 
 
 def test_every_point_is_the_chain_that_run_makes_of_its_options() -> None:
@@ -57,10 +56,10 @@ def test_the_default_grid_looks_at_the_schedule_that_chains_have() -> None:
 def test_values_that_are_lists_are_told_apart() -> None:
     lists = [[0.5, 0.75], [0.25, 0.5], [0.5, 0.75]]
     base = Run(epochs=40, sampler="sgdm", schedule="step")
-    task, options, _ = swept.with_validation(base, None)
-    points = swept.Points(options, task)
+    task, options, _ = sweep_points.with_validation(base, None)
+    points = sweep_points.Points(options, task)
     made = [points.make(n, {"milestones": one}) for n, one in enumerate(lists)]
-    assert chains._tried(made, ["milestones"]) == {"milestones": lists[:2]}
+    assert sweep_points._tried(made, ["milestones"]) == {"milestones": lists[:2]}
 
 
 @pytest.mark.parametrize("batch_size", [7, 45, 449])
@@ -163,7 +162,7 @@ def test_a_sweep_that_is_resumed_judges_by_the_bins_that_it_began_with(
 ) -> None:
     seen = []
 
-    def stopped(planned: chains.Planned, *, options: Run, **_: object) -> SweepOutcome:
+    def stopped(planned: sweep_points.Planned, *, options: Run, **_: object) -> SweepOutcome:
         seen.append(options.bins)
         return SweepOutcome((), {}, stopped=True)
 
@@ -222,6 +221,24 @@ def test_a_chain_without_cycles_reports_ten_times_over_its_samples() -> None:
         spec, schedule=Part(**{**_part(spec), "settings": {**spec.schedule.settings, "samples": 4}})
     )
     assert [s.samples for s in report_steps(few)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"cycles": 4, "samples_per_cycle": 2},
+        {"sampler": "snapshot-sgdm", "cycles": 1},
+        {"sampler": "sghmc", "schedule_settings": ("samples=30",), "thinning": 1},
+        {"sampler": "sghmc", "schedule_settings": ("samples=4",), "thinning": 1},
+        {"sampler": "sgdm", "schedule": "step"},
+        {"sampler": "emcmc", "cycles": 5},
+    ],
+    ids=str,
+)
+def test_the_number_of_cycles_is_that_of_the_reports(settings: dict[str, object]) -> None:
+    spec = specs(epochs=40, **settings)
+    for reports in (3, 10):
+        assert cycle_count(spec, reports) == report_steps(spec, reports)[-1].cycle + 1
 
 
 def test_every_variable_of_a_draw_counts() -> None:

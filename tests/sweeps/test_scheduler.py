@@ -21,7 +21,9 @@ from tests.sweeps.worlds import reports as stored
 
 def made(store: Path, better: str = "lower") -> Any:
     """A trial of sweep ``s`` in this process."""
-    trainable = SweepTrial.of(Run(store=str(store), **OPTIONS), None, reports=10, allow_unequal_budget=True)
+    trainable = SweepTrial.of(
+        Run(store=str(store), val_split=0.1, **OPTIONS), None, reports=10, allow_unequal_budget=True
+    )
     trainable.sweep, trainable.metric, trainable.better = "s", "nll", better
     return trainable(config=CONFIG)
 

@@ -10,7 +10,7 @@ import pytest
 from raychains.core.config import Sweep
 from raychains.core.errors import UserError
 from raychains.core.options import make
-from raychains.planning import search_space as space
+from raychains.planning import sweep_points as space
 
 
 def test_a_grid_is_every_combination_and_the_last_name_changes_fastest() -> None:

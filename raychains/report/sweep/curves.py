@@ -11,7 +11,8 @@ from matplotlib.ticker import EngFormatter
 
 from raychains.core.validation import is_number
 from raychains.evaluation.base import Metric
-from raychains.inference.sweep_data import FAILED, STOPPED, Sweep, short
+from raychains.inference.sweep_data import Sweep, short
+from raychains.planning.sweep_plan import FAILED, STOPPED
 from raychains.plotting.layout import dot_entry, entry, legend, panels, sentence
 from raychains.plotting.style import INK, LINES, MARKERS, MUTED, Drawing, hue
 from raychains.report.sweep import heat

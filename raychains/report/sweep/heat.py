@@ -18,8 +18,8 @@ from matplotlib.ticker import MaxNLocator
 
 from raychains.core.validation import is_number
 from raychains.evaluation.base import Metric
-from raychains.inference.sweep_data import FAILED, FINISHED, STOPPED, WAITING, Sweep, label, short
-from raychains.planning.sweep_plan import shown
+from raychains.inference.sweep_data import Sweep, label, short
+from raychains.planning.sweep_plan import FAILED, FINISHED, STOPPED, WAITING, shown
 from raychains.plotting.layout import COUNT, dot_entry, entry, grid, legend, log_axis, sentence
 from raychains.plotting.style import HUES, INK, LINES, MUTED, PAPER, WIDTH, Drawing
 from raychains.plotting.tables import with_error

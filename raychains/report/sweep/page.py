@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from raychains.core.errors import last_line
-from raychains.inference.sweep_data import FAILED, FINISHED, STOPPED, WAITING, Sweep, label
-from raychains.planning.sweep_plan import shown
+from raychains.inference.sweep_data import Sweep, label
+from raychains.planning.sweep_plan import FAILED, FINISHED, STOPPED, WAITING, shown
 from raychains.plotting.style import Drawing
 from raychains.plotting.tables import Table, html, with_error
 from raychains.report import page as pages

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from raychains.inference.sweep_data import FAILED, FINISHED, STOPPED, Sweep, short
-from raychains.planning.sweep_plan import shown
+from raychains.inference.sweep_data import Sweep, short
+from raychains.planning.sweep_plan import FAILED, FINISHED, STOPPED, shown
 from raychains.plotting.tables import DASH, Cell, Row, Table, heads, seconds, terminal, with_error
 from raychains.report.tables import head
 from raychains.store import SweepStore

@@ -1,4 +1,4 @@
-"""Trials by their signs of life, on signs that the tests write; `tests/sweeps/test_disturbed.py` stops a real one."""
+"""Trials by their heartbeats, on heartbeats that the tests write; `tests/sweeps/test_disturbed.py` stops a real one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from raychains.orchestration import ray_private
 from raychains.orchestration.messages import AttemptStatus
-from raychains.orchestration.trial_signs import TrialProcess, TrialWatch, from_json, to_json
+from raychains.orchestration.trial_heartbeats import Heartbeat, TrialProcess, TrialWatch
 from raychains.planning.failure import Stall
 
 
@@ -17,23 +17,23 @@ class Cluster:
 
     def __init__(self) -> None:
         self.actor, self.waits = "a", False
-        self.number, self.sign = 0, b""
+        self.number, self.beat = 0, b""
         self.killed: list[str] = []
 
     def say(self, step: int | None, *, digest: str = "d", waiting: str | None = None, held: str | None = None) -> None:
         self.number += 1
         status = AttemptStatus(digest=digest, made=step, held=held, waiting=waiting)
-        self.sign = to_json(self.number, status)
+        self.beat = Heartbeat(self.number, status).to_json()
 
-    def signs(self, kind: str) -> tuple[dict[str, bool], dict[str, bytes]]:
+    def heartbeats(self, kind: str) -> tuple[dict[str, bool], dict[str, bytes]]:
         assert kind == "digits"
-        return {self.actor: self.waits}, {self.actor: self.sign} if self.sign else {}
+        return {self.actor: self.waits}, {self.actor: self.beat} if self.beat else {}
 
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     cluster = Cluster()
-    monkeypatch.setattr(ray_private, "signs", cluster.signs)
+    monkeypatch.setattr(ray_private, "heartbeats", cluster.heartbeats)
     monkeypatch.setattr(ray_private, "kill_actor", cluster.killed.append)
     return cluster
 
@@ -55,9 +55,10 @@ def running(cluster: Cluster, watch: TrialWatch) -> None:
         assert after(watch, 1) is None
 
 
-def test_a_sign_is_read_as_it_was_written() -> None:
+def test_a_heartbeat_is_read_as_it_was_written() -> None:
     status = AttemptStatus(digest="d", step=7, made=9, held="x", waiting="y")
-    assert from_json(to_json(3, status)) == (3, status)
+    beat = Heartbeat(3, status)
+    assert Heartbeat.from_json(beat.to_json()) == beat
 
 
 def test_a_trial_that_does_not_come_up_is_named_after_ten_timeouts_and_given_up_after_sixty(cluster: Cluster) -> None:
@@ -79,13 +80,13 @@ def test_a_stopped_one_does_not_answer_and_each_time_it_is_given_up_doubles_its_
     watch = TrialWatch("digits", timeout=2.0)
     running(cluster, watch)
     assert after(watch, 2) is None
-    assert after(watch, 19) == Stall(21.0, "its worker does not answer"), "a sign a second: 20 s are allowed"
+    assert after(watch, 19) == Stall(21.0, "its worker does not answer"), "a heartbeat a second: 20 s are allowed"
     assert after(watch, 40) == Stall(61.0, "its worker does not answer", given_up=True)
     process = watch.of("d")
     assert process is not None
     watch.give_up(process)
     assert cluster.killed == ["a"] and list(watch.look(1.0)) == [], "its death is on its way"
-    cluster.actor, cluster.sign = "b", b""  # a new process, whose chain is known later
+    cluster.actor, cluster.beat = "b", b""  # a new process, whose chain is known later
     assert after(watch, 15) is None
     running(cluster, watch)
     assert after(watch, 4) is None, "twice 2 s without a step"
