@@ -88,8 +88,8 @@ class KeepOpen:
 
 def placement(options: Common) -> ResourceConfig:
     """Return the part of the options that says where chains run."""
+    from raychains.core.duration import seconds
     from raychains.orchestration.resource_config import ResourceConfig
-    from raychains.planning.duration import seconds
     from raychains.planning.execution import workers_field, workers_of
 
     workers, share = workers_of(options)

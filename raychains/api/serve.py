@@ -8,12 +8,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from raychains.core import duration
 from raychains.core.config import Serve
 from raychains.core.errors import UserError, check_gone, renamed, require, shown
 from raychains.core.options import make, options_of
 from raychains.core.ports import check_free, is_loopback
 from raychains.core.user_code import import_folders
-from raychains.planning import duration
 
 if TYPE_CHECKING:
     from torch import nn
@@ -126,7 +126,6 @@ def _source(options: Serve, model: nn.Module | None = None) -> Source:
     gpus = options.gpus_per_replica
     require(gpus == 0 or 1e-4 <= gpus <= 1e6, "gpus_per_replica", gpus, "be 0 or lie in [0.0001, 1000000]")
     check_share(gpus, "gpus_per_replica")
-    duration.seconds("batch_wait", options.batch_wait)
     names = ("arm", "group", "first", "data_root", "trust")
     with renamed({"run": "source", "file": "source"}):
         return source_of(options.source, model=model, **{name: getattr(options, name) for name in names})

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
+from raychains.core.duration import seconds
 from raychains.core.errors import require
 from raychains.core.options import Form, Options
 from raychains.core.registry import known_names, modules_defining
@@ -47,8 +48,8 @@ Positive = Annotated[float | None, Form(check=positive)]
 NotNegative = Annotated[float | None, Form(check=at_least_0)]
 PerSampler = float | str | Mapping[Any, Any] | None
 IntegerPerSampler = int | str | Mapping[Any, Any] | None
-Duration = Annotated[float | str, Form(metavar="TIME")]
-MaybeDuration = Annotated[float | str | None, Form(metavar="TIME")]
+Duration = Annotated[float | str, Form(metavar="TIME", check=seconds)]
+MaybeDuration = Annotated[float | str | None, Form(metavar="TIME", check=seconds)]
 Names = Annotated[Sequence[str], Form()]
 Patterns = Annotated[Sequence[str], Form(metavar="PATTERN …")]
 Settings = Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=VALUE …")]

@@ -45,7 +45,7 @@ class Form:
     positional: bool = False
     help: str = ""
     """The help text, where it is made and not written below the field."""
-    check: Callable[[str, Any], None] | None = None
+    check: Callable[[str, Any], object] | None = None
     """Raises for a value out of range, given the option's name and the value."""
     lists: bool = False
     """True if the values of a mapping are lists, written A,B,C."""

@@ -19,6 +19,7 @@ from ray.exceptions import RayActorError
 from raychains.chain.process_group import Ranks
 from raychains.chain.sample_index import expected_samples, position
 from raychains.core.config import Run
+from raychains.core.duration import seconds
 from raychains.core.errors import ChainsFailed, RaychainsError, StorageRefused
 from raychains.core.spec import ChainSpec
 from raychains.evaluation.base import Evaluation
@@ -28,7 +29,6 @@ from raychains.orchestration.lease import Lease
 from raychains.orchestration.messages import AttemptStatus, ChainAssignment
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.coordinator import Began, Ended, Sampled
-from raychains.planning.duration import seconds
 from raychains.planning.failure import FailurePolicy, Policy
 from raychains.planning.reports import ReportStep
 from raychains.store import ChainStore, SampleRecord, Storage, codec, initial_states

@@ -18,10 +18,11 @@ from rich.filesize import decimal
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from raychains.core import duration
 from raychains.core.config import Plan
 from raychains.core.errors import last_line
 from raychains.evaluation.base import Metric
-from raychains.planning import Budget, duration, events, gradient_evaluations
+from raychains.planning import Budget, events, gradient_evaluations
 from raychains.planning.comparison import Arm, Comparison
 from raychains.planning.costs import Costs, devices_of
 from raychains.planning.sweep_plan import Point, shown

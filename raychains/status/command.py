@@ -15,8 +15,8 @@ from rich.text import Text
 
 from raychains.callbacks.event_data import plain
 from raychains.core.config import Status
+from raychains.core.duration import seconds
 from raychains.core.errors import StorageAway, require
-from raychains.planning.duration import seconds
 from raychains.status.reading import Reader
 from raychains.status.state import RunState, State, StoreState
 from raychains.status.text import COLUMNS, STORE_COLUMNS, cells, chosen, head, process, row, store_row

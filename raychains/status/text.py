@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from raychains.callbacks.event_data import plain
-from raychains.planning import duration
+from raychains.core import duration
 from raychains.status.state import ChainState, DriverState, Line, Progress, RunState, State, StoreState, SweepState
 
 ORDER: tuple[Progress, ...] = ("failed", "running", "stopped", "waiting", "finished")

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from raychains.cli import main
-from raychains.planning import duration
+from raychains.core import duration
 from raychains.report.console import standard_output
 from raychains.status import Reader, RunState, StoreState, status_of
 from raychains.status.command import drawn

@@ -167,7 +167,7 @@ def test_a_sweep_that_is_resumed_judges_by_the_bins_that_it_began_with(
         return SweepOutcome((), {}, stopped=True)
 
     monkeypatch.setattr("raychains.orchestration.sweep.run", stopped)
-    monkeypatch.setattr("raychains.api.sweep.on_ray", lambda options, again, callback, drive: drive())
+    monkeypatch.setattr("raychains.api.run_context.on_ray", lambda options, again, callback, drive: drive())
     about: dict[str, Any] = {
         "task": "digits",
         "epochs": 8,

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from raychains.planning.duration import seconds
+from raychains.core.duration import seconds
 from tests.checks import refused
 
 CASES = {
