@@ -179,8 +179,9 @@ class LettingGo(Diary):
 
 def test_evaluation_works_while_chains_still_run(tmp_path: Path, threads: ThreadWorkers) -> None:
     plan = comparison(Waiting(str(tmp_path / "go"), at=1000), chains=2, steps=1250, block=25)
-    outcome = drive(plan, tmp_path, LettingGo(tmp_path / "go", 26), threads)  # of 30 drawn by then, and 50 in all
-    assert outcome.evaluated_while_sampling is not None and outcome.evaluated_while_sampling > 0.5
+    # The chain that waits keeps the other from stepping: it has drawn 15 by then, the other perhaps none, of 50 in all.
+    outcome = drive(plan, tmp_path, LettingGo(tmp_path / "go", 14), threads)
+    assert outcome.evaluated_while_sampling is not None and outcome.evaluated_while_sampling > 0.25
 
 
 def test_workers_that_never_come_up_end_the_run_with_their_reason(tmp_path: Path, threads: ThreadWorkers) -> None:
