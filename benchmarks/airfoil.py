@@ -1,12 +1,14 @@
-"""The same fit by raychains' MILE and by bde (scikit-learn-contrib): seconds, RMSE and NLL on airfoil, in turn on the same cores.
+"""The same fit by raychains' MILE and by bde (scikit-learn-contrib): seconds, RMSE and NLL on airfoil, in turn on the
+same cores.
 
-bde's protocol: 10 members of an MLP 4 × 16 with outputs (μ, softplus σ), warm starts with early stopping, a tuner of --warmup steps, then
-1,000 steps of which every 10th is kept; NLL of the moments' Gaussian on the standardised target. Ours are two packs of 5 chains, one per
-core, their steps compiled: `raychains run --task uci-airfoil --sampler mile --pack 5 --compile default`. Each fit is a process of its own, with everything from its start to
-its metrics: start of Ray, import, compilation, prediction.
+bde's protocol: 10 members of an MLP 4 × 16 with outputs (μ, softplus σ), warm starts with early stopping, a tuner of
+--warmup steps, then 1,000 steps of which every 10th is kept; NLL of the moments' Gaussian on the standardised target.
+Ours are two packs of 5 chains, one per core, their steps compiled: `raychains run --task uci-airfoil --sampler mile
+--pack 5 --compile default`. Each fit is a process of its own, with everything from its start to its metrics: start of
+Ray, import, compilation, prediction.
 
---peer names a Python in whose environment bde (sklearn-contrib-bde) is installed: it runs `benchmarks/airfoil_bde.py`. The data are in the
-data root (RAYCHAINS_DATA).
+--peer names a Python in whose environment bde (sklearn-contrib-bde) is installed: it runs `benchmarks/airfoil_bde.py`.
+The data are in the data root (RAYCHAINS_DATA).
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ STEPS, APART, MEMBERS, GRADIENTS = 1_000, 10, 10, 2
 """Steps after the tuner, steps between draws, members, gradients of a step (each an epoch: batches are full)."""
 
 START_LR = 0.003
-"""Step size of the members at which chains start: of .001, .003 and .01 that with the lowest NLL on held-out training examples."""
+"""Step size of the members at which chains start: of .001, .003 and .01 that with the lowest NLL on held-out training
+examples."""
 
 
 def fit(seed: int, warmup: int, pack: str, compiled: str, members: int, store: str) -> dict[str, float]:
@@ -127,7 +130,8 @@ def main() -> None:
     for name, fits in found.items():
         if fits:
             print(
-                f"| {name} | {len(fits)} | {_spread(fits, 'rmse')} | {_spread(fits, 'nll')} | {_spread(fits, 'seconds')} |"
+                f"| {name} | {len(fits)} | {_spread(fits, 'rmse')} | {_spread(fits, 'nll')} | "
+                f"{_spread(fits, 'seconds')} |"
             )
 
 

@@ -1,12 +1,14 @@
-"""Seconds per epoch of a chain against a plain loop, what its sampler adds to a step, where its time goes, and its floor.
+"""Seconds per epoch of a chain against a plain loop, what its sampler adds to a step, where its time goes, and its
+floor.
 
-The plain loop is published cSG-MCMC code in kind: torchvision's transforms image by image, a DataLoader, and an update in
-Python, parameter by parameter, with torch.randn. Both run the same network on the same data at the same batch size, in
-rounds that take turns. Steps are compared on a batch that lies ready, with torch.optim.SGD (momentum, weight decay).
-The floor is the step's floating-point operations at this device's measured rate of matrix products, and the bytes that a
-momentum update must move (gradient, parameter and velocity read, two of them written) at its measured rate of copying.
-On the CPU: MLP 784-400-400-10 and LeNet on MNIST. With --device cuda: ResNet-18 on CIFAR-10 at three batch sizes, in
-fp32, tf32 and bf16, also compiled and once without recorded gradients. Data come from the data root (RAYCHAINS_DATA).
+The plain loop is published cSG-MCMC code in kind: torchvision's transforms image by image, a DataLoader, and an update
+in Python, parameter by parameter, with torch.randn. Both run the same network on the same data at the same batch size,
+in rounds that take turns. Steps are compared on a batch that lies ready, with torch.optim.SGD (momentum, weight decay).
+The floor is the step's floating-point operations at this device's measured rate of matrix products, and the bytes that
+a momentum update must move (gradient, parameter and velocity read, two of them written) at its measured rate of
+copying. On the CPU: MLP 784-400-400-10 and LeNet on MNIST. With --device cuda: ResNet-18 on CIFAR-10 at three batch
+sizes, in fp32, tf32 and bf16, also compiled and once without recorded gradients. Data come from the data root
+(RAYCHAINS_DATA).
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ from raychains.tasks.images import ImageTask  # noqa: E402
 
 NOISE = "the sampler's noise"
 RECORDED = 3
-"""Epochs on a GPU before the measured ones: in the third the gradient of its last batch, which is smaller, is recorded."""
+"""Epochs on a GPU before the measured ones: in the third the gradient of its last batch, which is smaller, is
+recorded."""
 GOAL_EPOCH, GOAL_NOISE, GOAL_SILENT = 1.5, 1.5, 1.1
 CPU = (("mnist-mlp", "MLP 784-400-400-10, MNIST", 128), ("mnist-cnn", "LeNet, MNIST", 128))
 CUDA_BATCHES = (64, 128, 256)
@@ -71,7 +74,10 @@ def told(times: list[float], unit: float = 1.0, digits: int = 3) -> str:
 def rate(times: list[float], others: list[float]) -> str:
     """How many times as long the first take, by medians, by minima, and the spread over rounds."""
     each = sorted(a / b for a, b in zip(times, others, strict=True))
-    return f"{statistics.median(each):.2f} × (by minima {min(times) / min(others):.2f}, rounds {each[0]:.2f}–{each[-1]:.2f})"
+    return (
+        f"{statistics.median(each):.2f} × (by minima {min(times) / min(others):.2f}, rounds "
+        f"{each[0]:.2f}–{each[-1]:.2f})"
+    )
 
 
 def epochs(

@@ -1,7 +1,8 @@
 """A cluster that is not there, and its clock: `raychains.orchestration.workers.Workers` without Ray.
 
-The actors are those of `benchmarks.simulated`, which answer on a schedule. The clock is simulated too: waiting is skipped, and the time that the driver computes, or would
-spend in Ray's calls, passes on it as well, so that a driver that is too slow finds its answers in heaps.
+The actors are those of `benchmarks.simulated`, which answer on a schedule. The clock is simulated too: waiting is
+skipped, and the time that the driver computes, or would spend in Ray's calls, passes on it as well, so that a driver
+that is too slow finds its answers in heaps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Milliseconds of one prediction of an ensemble: its samples one by one, all at once by vmap, and as chunk="auto" has it.
+"""Milliseconds of one prediction of an ensemble: its samples one by one, all at once by vmap, and as chunk="auto" has
+it.
 
-The three are timed in turn, so that whatever else the machine does meets all of them; the figure is each one's fastest call.
+The three are timed in turn, so that whatever else the machine does meets all of them; the figure is each one's fastest
+call.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Seconds to evaluate an ensemble on 10,000 images: a plain load-and-predict loop, one and two evaluation workers, and again.
+"""Seconds to evaluate an ensemble on 10,000 images: a plain load-and-predict loop, one and two evaluation workers, and
+again.
 
-LeNet, 20 samples; one thread for the loop and for each worker. All have imported and predicted before; the ways take turns,
-so that whatever else the machine does meets all of them. *Again* asks for another metric (a calibration error with other
-bins) where predictions are kept: no network runs.
+LeNet, 20 samples; one thread for the loop and for each worker. All have imported and predicted before; the ways take
+turns, so that whatever else the machine does meets all of them. *Again* asks for another metric (a calibration error
+with other bins) where predictions are kept: no network runs.
 """
 
 from __future__ import annotations

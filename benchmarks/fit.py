@@ -231,8 +231,8 @@ def main() -> None:
     significant = [r["difference"] < 0 for r in results.values() if r["p"] < LEVEL]
     worse = len(significant) - sum(significant)
     print(
-        f"\nfailed chains {sum(r['failed'] for r in results.values())}; significantly better on {sum(significant)}, worse "
-        f"on {worse} of {len(results)}; not worse than .01 nats on {sum(d <= 0.01 for d in differences)}; sum of "
+        f"\nfailed chains {sum(r['failed'] for r in results.values())}; significantly better on {sum(significant)}, "
+        f"worse on {worse} of {len(results)}; not worse than .01 nats on {sum(d <= 0.01 for d in differences)}; sum of "
         f"differences over the ensemble's gains on one network {sum(differences) / gains:.2f}; median difference "
         f"{statistics.median(differences):+.3f}"
     )

@@ -1,7 +1,9 @@
-"""Time of a network's gradient where freed memory stays in the process, as in raychains' workers, over where it does not.
+"""Time of a network's gradient where freed memory stays in the process, as in raychains' workers, over where it does
+not.
 
-A ResNet-20 of FRN and SiLU, 64 pictures of 32×32, one thread; plain, and with ``--compile`` also under torch.compile (needs a C++
-compiler). Each figure is the median of as many gradients, in a process of its own; the two ways take turns.
+A ResNet-20 of FRN and SiLU, 64 pictures of 32×32, one thread; plain, and with ``--compile`` also under torch.compile
+(needs a C++ compiler). Each figure is the median of as many gradients, in a process of its own; the two ways take
+turns.
 """
 
 from __future__ import annotations

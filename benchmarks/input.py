@@ -1,8 +1,8 @@
 """Images a second from prepared shards over torchvision's DataLoader on the same pictures, with the same transforms.
 
-Two sets: the Tiny-ImageNet sample as it is (64×64), and pictures of 500×375 made by enlarging them. Random crop, mirror,
-resize to 56 or 224 pixels, bytes out; 1 and 2 processes. The ways take turns. *Decoding alone* is one process that
-decodes, crops and resizes what is in memory: the limit of any loader per process.
+Two sets: the Tiny-ImageNet sample as it is (64×64), and pictures of 500×375 made by enlarging them. Random crop,
+mirror, resize to 56 or 224 pixels, bytes out; 1 and 2 processes. The ways take turns. *Decoding alone* is one process
+that decodes, crops and resizes what is in memory: the limit of any loader per process.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """Local learning coefficients of models with known ones: closed forms and quadrature, and devinterp beside them.
 
-Nine normal crossings y = w₁^k₁·w₂^k₂·x + noise and a reduced-rank regression y = b·(aᵀx) + noise, both with the truth 0 and data on which
-w* = 0 is the minimum exactly: the loss is a function of two numbers, so that the value of the target exp(−nβ·L − (γ/2)‖w‖²) itself is
-a quadrature, which at n = 1,000 is not the asymptotic coefficient. Chains are those of `raychains local`, in this process.
+Nine normal crossings y = w₁^k₁·w₂^k₂·x + noise and a reduced-rank regression y = b·(aᵀx) + noise, both with the truth 0
+and data on which w* = 0 is the minimum exactly: the loss is a function of two numbers, so that the value of the target
+exp(−nβ·L − (γ/2)‖w‖²) itself is a quadrature, which at n = 1,000 is not the asymptotic coefficient. Chains are those of
+`raychains local`, in this process.
 
     python benchmarks/llc.py --to docs/results/llc/table.md
 
---peer names a Python in whose environment devinterp is installed: `benchmarks/llc_devinterp.py` runs its SGMCMC.sgld on the same data with the
-same budget.
+--peer names a Python in whose environment devinterp is installed: `benchmarks/llc_devinterp.py` runs its SGMCMC.sgld on
+the same data with the same budget.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ def reduced_rank_data(inputs: int, outputs: int, n: int = N) -> tuple[Tensor, Te
 
 
 def _quadrature(energy: Callable[[Any, Any], Any], weight: Callable[[Any, Any], Any], gamma: float) -> float:
-    """E[energy] under weight·exp(−energy − (γ/2)(u² + v²)), by the midpoint rule in the cube roots of u, v > 0, fine near the axes."""
+    """E[energy] under weight·exp(−energy − (γ/2)(u² + v²)), by the midpoint rule in the cube roots of u, v > 0, fine
+    near the axes."""
     edges = np.linspace(0.0, 2.0, 3001)
     t = (edges[1:] + edges[:-1]) / 2
     u, v = t[:, None] ** 3, t[None, :] ** 3
@@ -105,7 +107,8 @@ def crossing_quadrature(k1: int, k2: int, nbeta: float, gamma: float) -> float:
 
 
 def reduced_rank_quadrature(inputs: int, outputs: int, nbeta: float, gamma: float) -> float:
-    """nβ·E[L(w) − L(0)] of the reduced-rank regression, where L(w) − L(0) = ‖a‖²·‖b‖²: an integral over the two norms."""
+    """nβ·E[L(w) − L(0)] of the reduced-rank regression, where L(w) − L(0) = ‖a‖²·‖b‖²: an integral over the two
+    norms."""
     return _quadrature(lambda u, v: nbeta * (u * v) ** 2, lambda u, v: u ** (inputs - 1) * v ** (outputs - 1), gamma)
 
 
@@ -185,8 +188,10 @@ def main() -> None:
     lines = [
         "# Local learning coefficients against quadrature",
         "",
-        f"`python benchmarks/llc.py --chains {asked.chains}{' --peer PYTHON' * bool(asked.peer)}`: n = {N:,}, nβ = n/ln n = {NBETA:.2f}, γ = {GAMMA:g}, ε = {EPSILON:g}, {asked.chains} chain{'s' * (asked.chains > 1)} of "
-        f"{draws:,} steps after {burn_in:,} of burn-in, full batches, w* = 0. λ̂ ± its Monte Carlo standard error; the limit is the one for n → ∞.",
+        f"`python benchmarks/llc.py --chains {asked.chains}{' --peer PYTHON' * bool(asked.peer)}`: n = {N:,}, nβ = "
+        f"n/ln n = {NBETA:.2f}, γ = {GAMMA:g}, ε = {EPSILON:g}, {asked.chains} chain{'s' * (asked.chains > 1)} of "
+        f"{draws:,} steps after {burn_in:,} of burn-in, full batches, w* = 0. λ̂ ± its Monte Carlo standard error; "
+        "the limit is the one for n → ∞.",
         "",
         f"| model | limit | quadrature | raychains | standard errors apart |{' devinterp |' * bool(other)}",
         f"|---|---|---|---|---|{'---|' * bool(other)}",

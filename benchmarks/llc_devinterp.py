@@ -1,4 +1,5 @@
-"""Local learning coefficients by devinterp's optimizer, on the problems and with the budget that `benchmarks/llc.py` hands over.
+"""Local learning coefficients by devinterp's optimizer, on the problems and with the budget that `benchmarks/llc.py`
+hands over.
 
 Runs in an environment with devinterp; reads JSON on standard input, writes JSON on standard output.
 """

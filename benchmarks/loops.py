@@ -1,4 +1,5 @@
-"""Training loops that benchmarks/chain.py sets against each other: a chain, the plain one of published code, single steps."""
+"""Training loops that benchmarks/chain.py sets against each other: a chain, the plain one of published code, single
+steps."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def spec(task: ImageTask, *, batch: int, epochs: int, temperature: float, **exec
 
 
 class Plain:
-    """SGHMC as the published code of cSG-MCMC writes it: a Python loop over parameters with new tensors in every line."""
+    """SGHMC as the published code of cSG-MCMC writes it: a Python loop over parameters with new tensors in every
+    line."""
 
     def __init__(self, params: Iterable[Tensor], num_data: int) -> None:
         self.params = list(params)

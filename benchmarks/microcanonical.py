@@ -1,9 +1,10 @@
 """Moments of MCLMC beside cSGLD's and SGHMC's, on three targets, with gradient noise that differs by coordinate.
 
-Every method has as many gradients. All lanes start near the target's mean, a tenth of its sds away, so that steps that are too short show, and the
-first quarter of a run is left out. Both gradients of a step share one noise, as of one minibatch. Errors are means over
-coordinates: of |mean − exact mean| in exact standard deviations, and of |sd/exact sd − 1|. Each method has the step size of its
-list with the smallest error of the sd's, which the table names: with it at best, that is.
+Every method has as many gradients. All lanes start near the target's mean, a tenth of its sds away, so that steps that
+are too short show, and the first quarter of a run is left out. Both gradients of a step share one noise, as of one
+minibatch. Errors are means over
+coordinates: of |mean − exact mean| in exact standard deviations, and of |sd/exact sd − 1|. Each method has the step
+size of its list with the smallest error of the sd's, which the table names: with it at best, that is.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 (A) Ten equal chains through Driver and ChainWorkers on two slots, evaluation off, from the moment that both workers
 are ready to the last chain's end. Samples and checkpoints are made durable.
-(B) The same ten chains one after another in one process with `raychains.chain.chain.Chain`: no Ray, one torch thread, and no
-files written, which favours B.
+(B) The same ten chains one after another in one process with `raychains.chain.chain.Chain`: no Ray, one torch thread,
+and no files written, which favours B.
 
 (C) Two such processes at once with half of the chains each: what the two cores can do, for where A / (B / 2) is lost.
 

@@ -1,18 +1,20 @@
-"""Microseconds per step and chain, of the CPU or of a device: chains by themselves, in packs of several widths, and jax.vmap of the same step.
+"""Microseconds per step and chain, of the CPU or of a device: chains by themselves, in packs of several widths, and
+jax.vmap of the same step.
 
-SGHMC, or another --sampler, at temperature 1 with a Gaussian prior, on one thread: an MLP 64-100-100-10 on digits with batches of 50, and an MLP
-5-16-16-16-16-1 of 1,202 data with learned noise, every step on all of them. All chains are resident members of one pack,
-each in a thread of its own as in a chain worker; what they tell (losses, kinetic temperatures) is part of the time, samples
-are kept as the schedule says. `mile` is the second network with two outputs under MILE's tuner, also with compiled steps, without a
-peer. Beside them two densities, whose chain has 10, 100 or 1,000 lanes: mixture25, and a banana as a
-user writes it, differentiated by autograd; SGHMC without a prior that keeps every 10th step, also with compiled steps; times
-are by step and lane. Rounds of all variants take turns; medians, so that a machine at work matters less.
+SGHMC, or another --sampler, at temperature 1 with a Gaussian prior, on one thread: an MLP 64-100-100-10 on digits with
+batches of 50, and an MLP 5-16-16-16-16-1 of 1,202 data with learned noise, every step on all of them. All chains are
+resident members of one pack, each in a thread of its own as in a chain worker; what they tell (losses, kinetic
+temperatures) is part of the time, samples are kept as the schedule says. `mile` is the second network with two outputs
+under MILE's tuner, also with compiled steps, without a peer. Beside them two densities, whose chain has 10, 100 or
+1,000 lanes: mixture25, and a banana as a user writes it, differentiated by autograd; SGHMC without a prior that keeps
+every 10th step, also with compiled steps; times are by step and lane. Rounds of all variants take turns; medians, so
+that a machine at work matters less.
 
-With --device cuda, or another, times are seconds of wall clock, with all that was put on the device: what CPU and device do at
-once is counted once.
+With --device cuda, or another, times are seconds of wall clock, with all that was put on the device: what CPU and
+device do at once is counted once.
 
---peer names a Python in whose environment JAX is installed: it runs `benchmarks/packs_jax.py`, a chain by chain vectorised
-step with the same batches, noise from jax.random and many steps in one compiled loop, also on one thread.
+--peer names a Python in whose environment JAX is installed: it runs `benchmarks/packs_jax.py`, a chain by chain
+vectorised step with the same batches, noise from jax.random and many steps in one compiled loop, also on one thread.
 """
 
 from __future__ import annotations
@@ -151,7 +153,8 @@ class Chains:
         self._threads = ThreadPoolExecutor(len(self.chains))
 
     def run(self, steps: int) -> float:
-        """Make steps of every chain; return the seconds per step and lane: of the CPU, or of wall clock on another device."""
+        """Make steps of every chain; return the seconds per step and lane: of the CPU, or of wall clock on another
+        device."""
 
         def through(chain: Chain) -> None:
             until = chain.step + steps
@@ -212,7 +215,8 @@ def main() -> None:
         print(f"device: {args.device}; seconds are of wall clock, with synchronisation")
     for case in args.cases:
         density = case.partition("-")[0] in DENSITIES
-        # A user's density is in a pack if its steps are compiled: the gradients at two points may depend on each other's bits.
+        # A user's density is in a pack if its steps are compiled: the gradients at two points may depend on each
+        # other's bits.
         plain = [] if case.startswith("banana") else args.widths
         compiles = not args.plain and (density or (case == "mile" and not args.smoke))
         compiled: Sequence[int] = args.widths if compiles else []

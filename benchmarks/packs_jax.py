@@ -1,4 +1,5 @@
-"""The step of `benchmarks/packs.py` in JAX: ``packs_jax.py CASE CHAINS STEPS`` prints CPU seconds per step and chain by round.
+"""The step of `benchmarks/packs.py` in JAX: ``packs_jax.py CASE CHAINS STEPS`` prints CPU seconds per step and chain by
+round.
 
 mixture25-LANES and banana-LANES are blackjax's SGHMC step, vmapped over the lanes of all chains and scanned inside jit.
 

@@ -5,9 +5,9 @@ about every 5 seconds and with its last sample alone. Time runs from the moment 
 end, so both include the last sample's way to the disk; the figure is the share of speed lost, the median over
 interleaved pairs.
 (b) The share of predictions made before the last chain ended, in the digits comparison at its default settings.
-(c) What a checkpoint of that network and its sampler costs the chain: seconds by which a chain with a checkpoint every few
-seconds is behind one without any, per checkpoint, the median over interleaved pairs; the figure is that over the default
-cadence, whose own effect on a run of an affordable length would drown in the machine's noise.
+(c) What a checkpoint of that network and its sampler costs the chain: seconds by which a chain with a checkpoint every
+few seconds is behind one without any, per checkpoint, the median over interleaved pairs; the figure is that over the
+default cadence, whose own effect on a run of an affordable length would drown in the machine's noise.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def checkpoints(pairs: int, seconds: float, every: float, hidden: list[int]) -> 
             raise SystemExit("no checkpoint was written: give --seconds or --every other values")
         costs.append((took[1] - took[0]) / written)
         print(
-            f"pair {pair}: {took[0]:.2f} s without, {took[1]:.2f} s with {written} of {size / len(checkpoints) / 1e6:.0f} MB: "
-            f"{costs[-1]:.2f} s each",
+            f"pair {pair}: {took[0]:.2f} s without, {took[1]:.2f} s with {written} of "
+            f"{size / len(checkpoints) / 1e6:.0f} MB: {costs[-1]:.2f} s each",
             flush=True,
         )
     cost = median(costs)
@@ -144,8 +144,8 @@ def evaluated(repeats: int, epochs: int | None) -> None:
     share = outcome.evaluated_while_sampling
     assert share is not None
     print(
-        f"(b) {len(comparison.chains())} chains, {outcome.samples} samples in {seconds:.0f} s: {share:.0%} evaluated while "
-        f"chains ran (goal: at least {EVALUATED_GOAL:.0%})"
+        f"(b) {len(comparison.chains())} chains, {outcome.samples} samples in {seconds:.0f} s: {share:.0%} evaluated "
+        f"while chains ran (goal: at least {EVALUATED_GOAL:.0%})"
     )
 
 

@@ -1,8 +1,9 @@
-"""Step sizes of `raychains reproduce true-posterior`: every method on a grid, judged by the total variation to HMC's predictive.
+"""Step sizes of `raychains reproduce true-posterior`: every method on a grid, judged by the total variation to HMC's
+predictive.
 
-One chain of the study's length for each step size (of SGD and the deep ensemble one network), on another seed than the study's. HMC's
-draws are made first, or read from --store, where the study finds them, too. Reads RAYCHAINS_DATA/uci. The table that the study's step
-sizes come from is docs/results/posterior-settings.csv.
+One chain of the study's length for each step size (of SGD and the deep ensemble one network), on another seed than the
+study's. HMC's draws are made first, or read from --store, where the study finds them, too. Reads RAYCHAINS_DATA/uci.
+The table that the study's step sizes come from is docs/results/posterior-settings.csv.
 """
 
 from __future__ import annotations

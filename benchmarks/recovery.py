@@ -1,8 +1,8 @@
 """How long a chain stands still when its worker is killed: from SIGKILL to its next step.
 
 Two chains on two slots, one of whose workers is killed again and again; the other chain runs all the while. The lost
-worker's successor is a new process with its imports. Clocks are the machine's monotonic one, read in this process and in
-the workers. Parts of the time, by what each ends with:
+worker's successor is a new process with its imports. Clocks are the machine's monotonic one, read in this process and
+in the workers. Parts of the time, by what each ends with:
 
 - Ray notices: the driver hears of the loss;
 - worker up: a process with its imports, and an actor in it that answers;
@@ -45,7 +45,8 @@ STEPS = 50_000_000
 
 
 class Watched(Mixture25):
-    """The mixture; every attempt of a chain leaves in ``folder`` when its task was built, its chain built, its first step made."""
+    """The mixture; every attempt of a chain leaves in ``folder`` when its task was built, its chain built, its first
+    step made."""
 
     def __init__(self, folder: str = "") -> None:
         super().__init__()

@@ -1,9 +1,9 @@
 """What the driver itself costs at 1,000 chains and at 10,000: CPU time per event and memory per chain, by part.
 
-The driver is the real one (coordinator, evaluation queue, pool, lease, a store on the local disk); Ray, its workers and its
-evaluators are simulated (`benchmarks.cluster`), with failures: lost slots, chains that go back to an earlier sample,
-diverge, raise, or lose every worker. An event is an answer that the driver takes: a slot that is ready, a chain's
-beginning, sample, status or end, a loss, a prediction, a view. Times are CPU times of this process without the
+The driver is the real one (coordinator, evaluation queue, pool, lease, a store on the local disk); Ray, its workers and
+its evaluators are simulated (`benchmarks.cluster`), with failures: lost slots, chains that go back to an earlier
+sample, diverge, raise, or lose every worker. An event is an answer that the driver takes: a slot that is ready, a
+chain's beginning, sample, status or end, a loss, a prediction, a view. Times are CPU times of this process without the
 simulation's own, so that other processes of the machine matter little; beside them stands what Ray's calls take in a
 real driver's process (`Costs`, measured with Ray 2.60 on two cores: one actor, small answers).
 
@@ -158,9 +158,17 @@ def drive(chains: int, samples: int, slots: int, costs: Costs, schedule: Schedul
             per_chain = memory_since(before) / len(plan.chains())
             tracemalloc.stop()
     return Found(
-        len(plan.chains()), slots, cluster.most_running, meter.seconds, cluster.calls, cluster.in_ray, cluster.monotonic(), outcome,
-        cluster.calls["died"], per_chain,
-    )  # fmt: skip
+        len(plan.chains()),
+        slots,
+        cluster.most_running,
+        meter.seconds,
+        cluster.calls,
+        cluster.in_ray,
+        cluster.monotonic(),
+        outcome,
+        cluster.calls["died"],
+        per_chain,
+    )
 
 
 def memory_since(before: tracemalloc.Snapshot) -> float:
@@ -175,11 +183,12 @@ def tell(found: Found) -> None:
     """The table of one run."""
     calls, events, outcome = found.calls, found.events, found.outcome
     print(
-        f"\n{found.chains:,} chains on {found.slots:,} slots, up to {found.most:,} at once: {len(outcome.seconds):,} finished, "
-        f"{len(outcome.failed)} failed, {found.lost} workers lost, {outcome.samples:,} samples, "
+        f"\n{found.chains:,} chains on {found.slots:,} slots, up to {found.most:,} at once: {len(outcome.seconds):,} "
+        f"finished, {len(outcome.failed)} failed, {found.lost} workers lost, {outcome.samples:,} samples, "
         f"{len(outcome.views):,} views; {found.simulated:,.0f} simulated seconds\n"
-        f"  {events:,} events: {calls['status']:,} statuses, {calls['next']:,} of chains, {calls['predict']:,} predictions; "
-        f"{calls['wait']:,} waits for {calls['waited for'] / max(1, calls['wait']):,.0f} references on average"
+        f"  {events:,} events: {calls['status']:,} statuses, {calls['next']:,} of chains, {calls['predict']:,} "
+        f"predictions; {calls['wait']:,} waits for {calls['waited for'] / max(1, calls['wait']):,.0f} references on "
+        "average"
     )
     parts = [(n, s) for n, s in found.seconds.most_common() if n != OUTSIDE]
     for name, seconds in [*parts, ("all of the driver", found.driver), ("Ray's calls beside it", found.in_ray)]:
@@ -188,8 +197,8 @@ def tell(found: Found) -> None:
     verdict = "met" if each <= EVENT_GOAL else "missed"
     print(
         f"  driver {each * 1e3:.3f} ms an event (goal: at most {EVENT_GOAL * 1e3:g} ms, {verdict}), "
-        f"{found.driver / (events - calls['status']) * 1e3:.3f} ms if statuses are not counted as events; with Ray's calls "
-        f"{(found.driver + found.in_ray) / events * 1e3:.3f} ms; it is busy {busy:.0%} of the time",
+        f"{found.driver / (events - calls['status']) * 1e3:.3f} ms if statuses are not counted as events; with Ray's "
+        f"calls {(found.driver + found.in_ray) / events * 1e3:.3f} ms; it is busy {busy:.0%} of the time",
         flush=True,
     )
 
@@ -207,8 +216,9 @@ def start_up(chains: int, samples: int) -> None:
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
         meter.close()
     print(
-        f"\nstart-up with {len(plan.chains()):,} chains, {len(driver.results.seconds):,} of them finished with {len(driver.evaluation.pool):,} samples: "
-        f"{wall:.2f} s, {cpu:.2f} s of CPU time, of which {meter.seconds['store']:.2f} s for the store",
+        f"\nstart-up with {len(plan.chains()):,} chains, {len(driver.results.seconds):,} of them finished with "
+        f"{len(driver.evaluation.pool):,} samples: {wall:.2f} s, {cpu:.2f} s of CPU time, of which "
+        f"{meter.seconds['store']:.2f} s for the store",
         flush=True,
     )
 
@@ -233,8 +243,8 @@ def main() -> None:
     assert memory.bytes is not None
     verdict = "met" if memory.bytes <= MEMORY_GOAL else "missed"
     print(
-        f"\nmemory: {memory.bytes / 1e3:.1f} kB a chain of {few:,}, all at once (goal: at most {MEMORY_GOAL / 1e3:g} kB, "
-        f"{verdict})"
+        f"\nmemory: {memory.bytes / 1e3:.1f} kB a chain of {few:,}, all at once (goal: at most {MEMORY_GOAL / 1e3:g} "
+        f"kB, {verdict})"
     )
 
 

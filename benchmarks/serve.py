@@ -1,7 +1,8 @@
-"""Requests a second and latencies of a served ensemble, over a plain FastAPI server that runs the samples one after another.
+"""Requests a second and latencies of a served ensemble, over a plain FastAPI server that runs the samples one after
+another.
 
-Both servers are up throughout and are asked in turn, on the same cores as the clients; the figure is the median over the rounds
-of the ratio of requests a second. A request is one input as JSON.
+Both servers are up throughout and are asked in turn, on the same cores as the clients; the figure is the median over
+the rounds of the ratio of requests a second. A request is one input as JSON.
 """
 
 from __future__ import annotations
@@ -56,10 +57,16 @@ def export(path: Path, network: dict[str, Any], shape: tuple[int, ...], samples:
         torch.manual_seed(s)
         made.append(models.build(network["name"], **network["settings"]).state_dict())
     about = {
-        "run": "benchmark", "arm": "benchmark", "task": {"kind": "benchmark"}, "kind": "classification", "preparation": None,
-        "network": {**network, "revision": models.revision(network["name"])}, "shared": [], "samples": [],
+        "run": "benchmark",
+        "arm": "benchmark",
+        "task": {"kind": "benchmark"},
+        "kind": "classification",
+        "preparation": None,
+        "network": {**network, "revision": models.revision(network["name"])},
+        "shared": [],
+        "samples": [],
         "input": {"shape": list(shape), "dtype": "float32"},
-    }  # fmt: skip
+    }
     file.write(path, made, samples, shared={}, dtype=None, about=about)
 
 

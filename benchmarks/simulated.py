@@ -1,8 +1,8 @@
 """Simulated actors: chain workers that draw tiny samples on a schedule and fail, evaluators that predict nothing.
 
 Workers come up, chains begin, draw samples that lie in a real store, and end; workers die with their outstanding calls,
-and their chains go back to an earlier sample; some chains lose every worker, raise, or diverge. Who calls them, and whose
-clock counts, is `benchmarks.cluster`.
+and their chains go back to an earlier sample; some chains lose every worker, raise, or diverge. Who calls them, and
+whose clock counts, is `benchmarks.cluster`.
 """
 
 from __future__ import annotations

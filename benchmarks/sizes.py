@@ -1,7 +1,7 @@
 """Bytes of one sample and of one checkpoint, as the store writes them, and the gradient evaluations of a chain.
 
-A chain of each task and method makes two steps, of small batches, and is written as a worker would. But for the digits of a loss,
-sizes depend neither on the machine nor on the batch.
+A chain of each task and method makes two steps, of small batches, and is written as a worker would. But for the digits
+of a loss, sizes depend neither on the machine nor on the batch.
 """
 
 from __future__ import annotations

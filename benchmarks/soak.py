@@ -1,9 +1,9 @@
 """What small runs in one process leave behind: memory, descriptors, threads, files.
 
-Each run starts Ray on this machine, samples two chains of the mixture, evaluates them and ends Ray again. After every run the
-process is looked at; printed is by how much each figure grows per run, with a 95 % interval (least squares, errors
-correlated from run to run as the residuals are). The first runs load libraries and are left out. With --ray-only each run
-starts Ray, calls one actor and ends Ray: what Ray itself leaves behind.
+Each run starts Ray on this machine, samples two chains of the mixture, evaluates them and ends Ray again. After every
+run the process is looked at; printed is by how much each figure grows per run, with a 95 % interval (least squares,
+errors correlated from run to run as the residuals are). The first runs load libraries and are left out. With --ray-only
+each run starts Ray, calls one actor and ends Ray: what Ray itself leaves behind.
 """
 
 from __future__ import annotations

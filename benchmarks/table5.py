@@ -26,7 +26,8 @@ DIGITS = {"ess": 0, "sd_ratio": 2}
 
 
 def table(rows: pd.DataFrame) -> str:
-    """Return one data set's rows as a Markdown table: a line per arm, and the step and each figure's mean by every rule."""
+    """Return one data set's rows as a Markdown table: a line per arm, and the step and each figure's mean by every
+    rule."""
     head = "| method |" + "".join(f" {rule}: lr | ESS | sd ratio |" for rule in RULES)
     lines = [head, "|---" * (1 + 3 * len(RULES)) + "|"]
     for arm in ARMS:

@@ -1,8 +1,8 @@
 """What noise of the gradient does to the variance that SGHMC, SGNHT and ATMC sample, by its strength B.
 
-U = θ²/2 at T = 1, so that the variance of θ should be 1; time step h = .05, friction D = 1, thermostat mass 10, gradient
-noise of sd s with B = h·s²/2. Each figure is a time average over independent coordinates, with its standard error; every
-chain starts from θ = p = ζ = 0.
+U = θ²/2 at T = 1, so that the variance of θ should be 1; time step h = .05, friction D = 1, thermostat mass 10,
+gradient noise of sd s with B = h·s²/2. Each figure is a time average over independent coordinates, with its standard
+error; every chain starts from θ = p = ζ = 0.
 """
 
 from __future__ import annotations

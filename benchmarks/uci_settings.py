@@ -1,9 +1,11 @@
-"""Step sizes of the UCI tasks: every method on a grid, judged on validation examples that are held out of the training data.
+"""Step sizes of the UCI tasks: every method on a grid, judged on validation examples that are held out of the training
+data.
 
-The test split is never looked at. Of each task's training examples 20 % are held out; one chain of each step size samples with
-the others, and the NLL of its mixture on those held out decides, summed over both protocols (of `splits` its first split). The
-temperature is 1 and the prior N(0, I): the model's, which are not chosen. Reads RAYCHAINS_DATA/uci. The table that the tasks'
-defaults come from is docs/results/uci-settings.csv; docs/reference/tasks.md names the smaller ones that longer chains need.
+The test split is never looked at. Of each task's training examples 20 % are held out; one chain of each step size
+samples with the others, and the NLL of its mixture on those held out decides, summed over both protocols (of `splits`
+its first split). The temperature is 1 and the prior N(0, I): the model's, which are not chosen. Reads
+RAYCHAINS_DATA/uci. The table that the tasks' defaults come from is docs/results/uci-settings.csv;
+docs/reference/tasks.md names the smaller ones that longer chains need.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ COLUMNS = ("task", "method", "schedule", "setting", "lr", "protocol", "val_nll",
 
 
 def judged(task: str, protocol: str, method: str, schedule: str, setting: str, lr: float, steps: int) -> float:
-    """Return the NLL per validation example of one chain, in nats on the standardised scale; infinite where it diverges."""
+    """Return the NLL per validation example of one chain, in nats on the standardised scale; infinite where it
+    diverges."""
     name = f"uci-{task}"
     made = tasks.make(name, protocol=protocol, val_split=HELD_OUT)
     batch = defaults_of(name, made).batch_size

@@ -1,7 +1,8 @@
 """Write the generated parts of docs/reference: `python docs/build.py`. A test compares them with the committed pages.
 
-samplers.md has tables of methods and settings from the samplers' docstrings and signatures, options.md a table of each command's options
-from the dataclasses of `raychains.core.config`. Text outside the markers is written by hand and left alone.
+samplers.md has tables of methods and settings from the samplers' docstrings and signatures, options.md a table of each
+command's options from the dataclasses of `raychains.core.config`. Text outside the markers is written by hand and left
+alone.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
     pip install peft transformers
     python examples/gpt.py
 
-A GPT of 110,000 parameters, built from a config, is trained with AdamW to predict the next character of Python's help pages, as
-a stand-in for a pretrained model. LoRA adapters of rank 4 are then sampled on the source of Python's own modules. Perplexity is
-exp(NLL) per character; the average over the posterior's samples is compared with one sample alone, and so is its calibration. The
-export holds the base once and all samples' adapters. About two minutes on two cores.
+A GPT of 110,000 parameters, built from a config, is trained with AdamW to predict the next character of Python's help
+pages, as a stand-in for a pretrained model. LoRA adapters of rank 4 are then sampled on the source of Python's own
+modules. Perplexity is exp(NLL) per character; the average over the posterior's samples is compared with one sample
+alone, and so is its calibration. The export holds the base once and all samples' adapters. About two minutes on two
+cores.
 """
 
 import inspect

@@ -2,8 +2,9 @@
 
     python examples/local_transformer.py
 
-A transformer of one block learns the sum of two numbers modulo 7 with AdamW; chains around the network at several steps of its
-training then estimate the local learning coefficient of each, and of the last one's attention alone. About half a minute on two cores.
+A transformer of one block learns the sum of two numbers modulo 7 with AdamW; chains around the network at several steps
+of its training then estimate the local learning coefficient of each, and of the last one's attention alone. About half
+a minute on two cores.
 """
 
 import copy
@@ -64,8 +65,18 @@ if __name__ == "__main__":
     tokens, results = table()
     model, files = train(tokens, results)
     result = rc.local(
-        model, (tokens, results), init_from=files, gamma=10.0, epsilon=2e-4, epochs=400, burn_in=150, batch_size=len(tokens),
-        draws=50, chains=2, groups=("attention.*",), resume=True,
-    )  # fmt: skip
+        model,
+        (tokens, results),
+        init_from=files,
+        gamma=10.0,
+        epsilon=2e-4,
+        epochs=400,
+        burn_in=150,
+        batch_size=len(tokens),
+        draws=50,
+        chains=2,
+        groups=("attention.*",),
+        resume=True,
+    )
     print(result.store.table("llc").to_pandas()[["arm", "llc", "sd", "start_loss", "mean_loss", "warning"]].to_string())
     print(f"report: {result.report}")

@@ -1,4 +1,5 @@
-"""The posterior of your own network on your own data: a small transformer on a table, from data to calibrated prediction.
+"""The posterior of your own network on your own data: a small transformer on a table, from data to calibrated
+prediction.
 
     python examples/own_model.py
 
@@ -20,7 +21,8 @@ TRAIN = 300
 
 
 class TableTransformer(nn.Module):
-    """Each measurement is one token, scaled along a direction of its own; attention mixes them; the first one answers."""
+    """Each measurement is one token, scaled along a direction of its own; attention mixes them; the first one
+    answers."""
 
     def __init__(self, features: int, classes: int, width: int = 16, heads: int = 2, layers: int = 1) -> None:
         super().__init__()
@@ -50,7 +52,8 @@ def load() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]
 
 def main(store: str = "runs") -> None:
     train, test = load()
-    # A lambda will do: it travels to the workers as it is. Raise `version` when TableTransformer computes something else.
+    # A lambda will do: it travels to the workers as it is. Raise `version` when TableTransformer computes something
+    # else.
     task = rc.Task.from_module(
         lambda: TableTransformer(features=30, classes=2), train, test, loss="cross_entropy", name="cells", version="1"
     )

@@ -3,7 +3,8 @@
     python examples/own_sampler.py
 
 The class is passed as it is, from this very script; in a module of yours it works by its name as well, as in
-``raychains compare --sampler sgld mymodule:AdamSGLD --lr sgld=.1,mymodule:AdamSGLD=.003``. About 40 seconds on two cores.
+``raychains compare --sampler sgld mymodule:AdamSGLD --lr sgld=.1,mymodule:AdamSGLD=.003``. About 40 seconds on two
+cores.
 """
 
 import math
@@ -14,7 +15,8 @@ from raychains.samplers import setting
 
 
 class AdamSGLD(rc.Sampler):
-    """θ ← θ − lr·(m̂ + λθ)/(√v̂ + ε) + √(2·lr·T/(N(√v̂ + ε)))·ξ: m̂ and v̂ are Adam's averages of the gradient and its square.
+    """θ ← θ − lr·(m̂ + λθ)/(√v̂ + ε) + √(2·lr·T/(N(√v̂ + ε)))·ξ: m̂ and v̂ are Adam's averages of the gradient and its
+    square.
 
     Like pSGLD without its correction term: exp(−U/T) is its target as far as v̂ stands still.
     """

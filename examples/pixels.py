@@ -86,8 +86,8 @@ def main(budget: str = "4000", store: str = "runs", file: str = "pixels.png") ->
     for name in ("network", "ensemble"):
         row = beside.loc[(name, "nll")]
         print(
-            f"NLL of an image {row['value']:.1f} nats, {row['difference']:+.1f} [{row['low']:+.1f}, {row['high']:+.1f}] "
-            f"beside the {name}'s"
+            f"NLL of an image {row['value']:.1f} nats, {row['difference']:+.1f} [{row['low']:+.1f}, "
+            f"{row['high']:+.1f}] beside the {name}'s"
         )
     figure(result, test[0][:4], test[1][:4], file)
     return result

@@ -15,9 +15,17 @@ import raychains as rc
 
 PAD, CLS, NOT, GOOD, BAD, WORDS = 0, 1, 2, range(3, 13), range(13, 23), 40
 CONFIG = BertConfig(
-    vocab_size=WORDS, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
-    max_position_embeddings=32, pad_token_id=PAD, num_labels=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-)  # fmt: skip
+    vocab_size=WORDS,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=64,
+    max_position_embeddings=32,
+    pad_token_id=PAD,
+    num_labels=2,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+)
 
 
 def sentence(streams: torch.Generator) -> dict[str, list[int] | int]:

@@ -1,4 +1,5 @@
-"""`raychains compare` as a Ray job, parallel against single chains at equal cost; the options and the exit status are the command's.
+"""`raychains compare` as a Ray job, parallel against single chains at equal cost; the options and the exit status are
+the command's.
 
 ray job submit --working-dir . -- python jobs/compare.py --task digits --store s3://bucket/runs
 """

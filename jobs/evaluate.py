@@ -1,4 +1,5 @@
-"""`raychains evaluate` as a Ray job, evaluate a run's finished chains; the options and the exit status are the command's.
+"""`raychains evaluate` as a Ray job, evaluate a run's finished chains; the options and the exit status are the
+command's.
 
 ray job submit --working-dir . -- python jobs/evaluate.py s3://bucket/runs/runs/NAME
 """

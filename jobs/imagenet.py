@@ -1,8 +1,10 @@
 """cSG-MCMC's Table 3 as a Ray job: SGDM, Snapshot-SGDM, SGHMC and cSGHMC on ImageNet; the options are those of compare.
 
-ray job submit --working-dir . -- python jobs/imagenet.py --store s3://bucket/runs --data-root s3://bucket/data --gpus-per-chain 8
+ray job submit --working-dir . -- python jobs/imagenet.py --store s3://bucket/runs --data-root s3://bucket/data
+--gpus-per-chain 8
 
---preset imagenet-emcmc and --preset imagenet-atmc run Entropy-MCMC's and ATMC's settings instead. docs/how-to/imagenet.md
+--preset imagenet-emcmc and --preset imagenet-atmc run Entropy-MCMC's and ATMC's settings instead.
+docs/how-to/imagenet.md
 """
 
 import sys

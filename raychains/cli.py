@@ -241,7 +241,8 @@ def parse(command: str, arguments: Sequence[str]) -> Any:
 
 
 def _values(command: str, options: Mapping[str, Option], words: Sequence[str]) -> dict[str, Any]:
-    """Return the values that the words give, by the names of options, --options FILE included; of one given twice, the last."""
+    """Return the values that the words give, by the names of options, --options FILE included; of one given twice, the
+    last."""
     found, rest = _Parser(command, options).read(words)
     if rest:
         raise _unknown(command, rest, options)

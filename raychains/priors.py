@@ -307,7 +307,8 @@ def _text(factor: Factor) -> str:
 
 
 def as_texts(prior: Any) -> tuple[str, ...]:
-    """Return the texts that `read` makes the prior of, from these, from a mapping of patterns to them, or from the prior.
+    """Return the texts that `read` makes the prior of, from these, from a mapping of patterns to them, or from the
+    prior.
 
     Raises:
         UserError: something else, or a prior that no text names.
@@ -326,7 +327,8 @@ def as_texts(prior: Any) -> tuple[str, ...]:
     if isinstance(prior, list | tuple) and prior:
         return tuple(text for one in prior for text in as_texts(one))
     raise UserError(
-        f"prior must be a text such as 'gaussian:0.1', a prior of raychains.priors, or a dict of these, got {shown(prior)}"
+        "prior must be a text such as 'gaussian:0.1', a prior of raychains.priors, or a dict of these, got "
+        f"{shown(prior)}"
     )
 
 

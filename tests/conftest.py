@@ -37,7 +37,8 @@ if fuzzed.TIMES <= 1:
 
 
 def pytest_collection_finish() -> None:
-    """Collect no garbage among what is there by now: with the threshold above that saves a tenth of the time of tests in this process."""
+    """Collect no garbage among what is there by now: with the threshold above that saves a tenth of the time of tests
+    in this process."""
     gc.freeze()
 
 

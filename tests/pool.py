@@ -16,9 +16,11 @@ from raychains.report.sweep import page as sweep_page
 
 @contextmanager
 def pooled() -> Iterator[WorkerPool]:
-    """Have runs and evaluations of this process take their actors from one pool, in the body, during which Ray is connected.
+    """Have runs and evaluations of this process take their actors from one pool, in the body, during which Ray is
+    connected.
 
-    Each process imports torch once then. Actors stay as long as the runs have one store and one time between checkpoints.
+    Each process imports torch once then. Actors stay as long as the runs have one store and one time between
+    checkpoints.
     """
     with WorkerPool() as pool, pytest.MonkeyPatch.context() as patch:
 

@@ -69,7 +69,8 @@ def until(holds: Callable[[], object], what: str, seconds: float = SECONDS, ever
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nothing of this machine uses now, nor is given by chance later: they lie below those of the system's choice."""
+    """Ports that nothing of this machine uses now, nor is given by chance later: they lie below those of the system's
+    choice."""
     found: list[int] = []
     with ExitStack() as stack:
         while len(found) < count:

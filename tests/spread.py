@@ -15,8 +15,8 @@ Axis = Mapping[str, Any] | Sequence[Any]
 def spread(*axes: Axis) -> list[Any]:
     """Return every combination of one value of each axis, for `pytest.mark.parametrize`.
 
-    Of two axes, `make test` runs each value of both; of three, each pair of values of any two. In general, whatever values
-    all axes but one have, one combination is not marked long.
+    Of two axes, `make test` runs each value of both; of three, each pair of values of any two. In general, whatever
+    values all axes but one have, one combination is not marked long.
     """
     named = [
         list(axis.items()) if isinstance(axis, Mapping) else [(str(value), value) for value in axis] for axis in axes
@@ -35,7 +35,8 @@ def spread(*axes: Axis) -> list[Any]:
 
 
 def witnessed(values: Iterable[str], *quick: str) -> list[Any]:
-    """Return all values, for `pytest.mark.parametrize`; `make test` runs ``quick`` alone, `make test-long` the others."""
+    """Return all values, for `pytest.mark.parametrize`; `make test` runs ``quick`` alone, `make test-long` the
+    others."""
     values = list(values)
     assert quick and set(quick) <= set(values), f"{sorted(set(quick) - set(values))} are no values"
     return [value if value in quick else pytest.param(value, marks=pytest.mark.long) for value in values]

@@ -1,4 +1,5 @@
-"""The benchmarks of chains and of scale run as their README says and print what it promises; figures are nobody's here."""
+"""The benchmarks of chains and of scale run as their README says and print what it promises; figures are nobody's
+here."""
 
 from __future__ import annotations
 

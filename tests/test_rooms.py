@@ -275,7 +275,8 @@ STEPS: list[tuple[str, set[str]]] = [
 
 
 def test_libraries_are_loaded_when_they_are_needed_and_not_before() -> None:
-    """Cold imports measured: torchvision 7 s, torchmetrics 9 s, torch's compiler 1.4 s; a worker samples before that."""
+    """Cold imports measured: torchvision 7 s, torchmetrics 9 s, torch's compiler 1.4 s; a worker samples before
+    that."""
     ask = f"print(sorted(set({HEAVY!r}) & set(sys.modules)))"
     told = fresh("\n".join(f"{code}\n{ask}" for code, _ in STEPS)).splitlines()
     found = [set(ast.literal_eval(line)) for line in told if line.startswith("[")]

@@ -1,4 +1,5 @@
-"""The site of `make docs`: it has every page, whole; its links lead somewhere; it asks no other host; a broken link fails its build."""
+"""The site of `make docs`: it has every page, whole; its links lead somewhere; it asks no other host; a broken link
+fails its build."""
 
 from __future__ import annotations
 

@@ -2,14 +2,14 @@
 
     python -m benchmarks.gpu_paper.chain --device cuda --data-root data --out results
 
-ResNet-18, 200 epochs and the other settings of `raychains reproduce table1 --scale gpu`, whose chain this is: in bf16, with
-recorded gradients, not compiled (compiled steps would be another chain's). A CPU, which is slow in bf16, has fp32 and shows only
-that everything runs. Neither Ray nor pyarrow nor pandas is needed.
+ResNet-18, 200 epochs and the other settings of `raychains reproduce table1 --scale gpu`, whose chain this is: in bf16,
+with recorded gradients, not compiled (compiled steps would be another chain's). A CPU, which is slow in bf16, has fp32
+and shows only that everything runs. Neither Ray nor pyarrow nor pandas is needed.
 
 After every sample two files are rewritten: METHOD-REPEAT.json (settings, environment, losses, seconds, error, NLL) and
-METHOD-REPEAT.npy (the samples' log-probabilities of the test images, float32 [samples, images, classes]). The same command
-continues from the last checkpoint, which is written every minute and at the end: after a kill, and where --minutes were
-over. Exit status: 0 when the chain is done, 3 when the minutes were over, 2 for a wrong argument.
+METHOD-REPEAT.npy (the samples' log-probabilities of the test images, float32 [samples, images, classes]). The same
+command continues from the last checkpoint, which is written every minute and at the end: after a kill, and where
+--minutes were over. Exit status: 0 when the chain is done, 3 when the minutes were over, 2 for a wrong argument.
 
 `python -m benchmarks.gpu_paper.page results` makes the table's page of these files.
 """
@@ -50,7 +50,8 @@ SHORT: Mapping[str, Mapping[str, Any]] = {
     "cyclical": {"cycles": 2, "exploration": 0.5, "thinning": 1, "lr": 0.05},
     "decreasing": {"schedule_settings": ("samples=4",), "thinning": 1, "lr": 0.05},
 }
-"""Options of a chain of fewer epochs: samples a step apart, not an epoch, and a step size that it learns something with."""
+"""Options of a chain of fewer epochs: samples a step apart, not an epoch, and a step size that it learns something
+with."""
 CHECKPOINT_SECONDS = 60.0
 EPOCHS_A_LINE = 10
 UNFINISHED = 3

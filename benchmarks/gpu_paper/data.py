@@ -3,8 +3,9 @@
     python -m benchmarks.gpu_paper.data pack .gpu-data           # here: .gpu-data/1, .gpu-data/2, .gpu-data/3
     python -m benchmarks.gpu_paper.data unpack .gpu-data/1 data  # there, after each upload
 
-Of a file of torchvision's layout its images become one WebP picture, 100 side by side, and its other bytes (labels, names of
-images) an xz file. `unpack` checks the sha256 of both on arrival and the published md5 of the file that it makes of them.
+Of a file of torchvision's layout its images become one WebP picture, 100 side by side, and its other bytes (labels,
+names of images) an xz file. `unpack` checks the sha256 of both on arrival and the published md5 of the file that it
+makes of them.
 """
 
 from __future__ import annotations

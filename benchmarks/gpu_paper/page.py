@@ -2,9 +2,9 @@
 
     python -m benchmarks.gpu_paper.page gpu-paper --to docs/results/gpu
 
-Reads METHOD-REPEAT.json and METHOD-REPEAT.npy, computes error and NLL of the predictions again, and writes the experiment's folder
-below --to: the published numbers beside ours, and both metrics against the number of samples. Chains that an earlier call put there
-stay. Needs the whole of raychains and CIFAR-10 in the data root.
+Reads METHOD-REPEAT.json and METHOD-REPEAT.npy, computes error and NLL of the predictions again, and writes the
+experiment's folder below --to: the published numbers beside ours, and both metrics against the number of samples.
+Chains that an earlier call put there stay. Needs the whole of raychains and CIFAR-10 in the data root.
 """
 
 from __future__ import annotations

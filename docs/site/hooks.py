@@ -1,7 +1,8 @@
-"""Give MkDocs the navigation of docs/README.md, the files outside docs/ that pages link to, and the page of the Python API.
+"""Give MkDocs the navigation of docs/README.md, the files outside docs/ that pages link to, and the page of the Python
+API.
 
-Files keep their paths in the repository: links that lead somewhere on a forge lead to the same file here, and MkDocs itself
-checks them.
+Files keep their paths in the repository: links that lead somewhere on a forge lead to the same file here, and MkDocs
+itself checks them.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ NAMES = {
     "Results": "Result SweepResult PosteriorPredictive",
     "Ray Tune, Ray Train, Ray Serve and scikit-learn": "tune train serve sklearn",
     "Tasks": "Task LogDensity PredictiveTask make_task",
-    "Samplers": "Sampler ClosureSampler MethodPreset SGLD SGHMC PSGLD SGNHT ATMC MCLMC EntropyMCMC EntropySGD EntropySGLD SAM BSAM SWAG "
-    "LastLayerLaplace AdamW SGD SGDM",
+    "Samplers": "Sampler ClosureSampler MethodPreset SGLD SGHMC PSGLD SGNHT ATMC MCLMC EntropyMCMC EntropySGD "
+    "EntropySGLD SAM BSAM SWAG LastLayerLaplace AdamW SGD SGDM",
     "Schedules": "Schedule ScheduleValues NonCyclical Constant Cyclical Decreasing Exponential Linear Step ScheduleLR",
-    "Chains, measures, callbacks, errors": "Chain ChainSpec Measure Metric Callback RaychainsError UserError Interrupted ChainsFailed RayLost",
+    "Chains, measures, callbacks, "
+    "errors": "Chain ChainSpec Measure Metric Callback RaychainsError UserError Interrupted ChainsFailed RayLost",
 }
 SHOWN = {"Options": {"members": False}, "Results": {"inherited_members": True}, "Tasks": {"inherited_members": True}}
 MODULES = "samplers schedules tasks priors models measures callbacks"

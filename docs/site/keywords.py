@@ -1,4 +1,5 @@
-"""For the page of the API: keywords and docstrings that `rc.run`, `rc.compare`, `rc.sweep` and samplers have only at run time."""
+"""For the page of the API: keywords and docstrings that `rc.run`, `rc.compare`, `rc.sweep` and samplers have only at
+run time."""
 
 from __future__ import annotations
 

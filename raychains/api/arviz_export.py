@@ -57,17 +57,17 @@ def to_arviz(
 ) -> DataTree:
     """Return the samples of one arm and group of repeats; chains that are not finished are left out.
 
-    Of a density ``posterior`` holds every coordinate as ``theta`` [chain, draw, repeat, coordinate], or its named variables
-    [chain, draw, repeat, *shape], without ``repeat`` where the chains have one lane, and ``sample_stats`` the log density
-    ``lp``. Of networks ``posterior`` holds numbers of
-    θ and of what it predicts, ``norm`` and ``projection`` [chain, draw, direction], ``p_label`` and ``entropy`` (averaged),
-    and ``log_likelihood`` log p(label) of every example, as leave-one-out statistics of ``arviz_stats`` want it: on a
-    held-out split it is a log *predictive* density of each sample. ``sample_stats`` has lr, temperature, cycle, step and
-    stage of each draw, and of networks train_nll. Chains of unequal length count with their last draws.
+    Of a density ``posterior`` holds every coordinate as ``theta`` [chain, draw, repeat, coordinate], or its named
+    variables [chain, draw, repeat, *shape], without ``repeat`` where the chains have one lane, and ``sample_stats`` the
+    log density ``lp``. Of networks ``posterior`` holds numbers of θ and of what it predicts, ``norm`` and
+    ``projection`` [chain, draw, direction], ``p_label`` and ``entropy`` (averaged), and ``log_likelihood`` log p(label)
+    of every example, as leave-one-out statistics of ``arviz_stats`` want it: on a held-out split it is a log
+    *predictive* density of each sample. ``sample_stats`` has lr, temperature, cycle, step and stage of each draw, and
+    of networks train_nll. Chains of unequal length count with their last draws.
 
-    With ``parameters``, ``posterior`` holds these parameters of networks instead, each by its name as [chain, draw, its own
-    dimensions], ``log_likelihood`` log p(target) of every example, and ``posterior_predictive`` a target of every example
-    drawn under each sample.
+    With ``parameters``, ``posterior`` holds these parameters of networks instead, each by its name as [chain, draw, its
+    own dimensions], ``log_likelihood`` log p(target) of every example, and ``posterior_predictive`` a target of every
+    example drawn under each sample.
 
     Args:
         arm: the arm's name; default the first.
@@ -81,8 +81,8 @@ def to_arviz(
         parameters: shell patterns of parameters' names, such as ``fc.*``; for networks.
 
     Raises:
-        UserError: an unknown arm, group or variable, no finished chain, patterns that match nothing or too many numbers,
-            or the extra is not installed.
+        UserError: an unknown arm, group or variable, no finished chain, patterns that match nothing or too many
+            numbers, or the extra is not installed.
     """
     from_dict = _from_dict()
     of_arm, chains = chains_of(comparison, arm, group)
@@ -313,7 +313,8 @@ def _parameters(
 def _side_by_side(
     order: Sequence[Sequence[int]], samples: Iterable[Item], read: Callable[[int, Item], Mapping[Key, Array]]
 ) -> dict[Key, Array]:
-    """Return what is read of each sample, given its index in the ``order`` [chains, draws], as arrays [chains, draws, …]."""
+    """Return what is read of each sample, given its index in the ``order`` [chains, draws], as arrays [chains, draws,
+    …]."""
     place = {i: (c, d) for c, row in enumerate(order) for d, i in enumerate(row)}
     found: dict[Key, Array] = {}
     for i, sample in enumerate(samples):

@@ -35,7 +35,8 @@ def named(options: Options, callbacks: Requested) -> tuple[Options, list[Callbac
 
 @contextlib.contextmanager
 def called(own: Sequence[Callback], *, progress: bool) -> Iterator[CallbackList]:
-    """Yield a call's own callbacks as one, and with ``progress`` a display of it before them; they are closed at the end.
+    """Yield a call's own callbacks as one, and with ``progress`` a display of it before them; they are closed at the
+    end.
 
     Raises:
         UserError: ``progress`` is neither true nor false, or something is no callback.
@@ -72,7 +73,8 @@ def requested(options: Common, folder: RunStore) -> list[Callable[[str], Callbac
     """Return what makes each callback that the options request by name, given the driver's id, for a run or a sweep.
 
     Raises:
-        UserError: an unknown name, a package that is missing, a log without a folder, or TensorBoard without a local one.
+        UserError: an unknown name, a package that is missing, a log without a folder, or TensorBoard without a local
+            one.
     """
     makers: list[Callable[[str], Callback]] = []
     if options.log is not None:
@@ -145,7 +147,8 @@ def _tensorboard_folder(options: Common, root: Storage, folder: str) -> Path:
         return Path(options.tensorboard)
     if not root.exclusive:
         raise UserError(
-            f"tensorboard must be a local folder, given by `tensorboard`, where the store is none, got {root.location()!r}"
+            "tensorboard must be a local folder, given by `tensorboard`, where the store is none, got "
+            f"{root.location()!r}"
         )
     return root.folder(f"{folder}/tensorboard")
 

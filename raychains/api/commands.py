@@ -33,7 +33,8 @@ def _loaded(field: str, path: str, *, trust: bool = False) -> Result:
 
 
 def rate(options: Plan) -> float | None:
-    """Return a worker's gradient evaluations a second: the option, or measured on the chains of ``measured_on``; None: neither.
+    """Return a worker's gradient evaluations a second: the option, or measured on the chains of ``measured_on``; None:
+    neither.
 
     Raises:
         UserError: no such run, or none of its chains is finished.
@@ -105,7 +106,8 @@ def draw_report(
 
     Args:
         path: STORE/runs/NAME or STORE/sweeps/NAME.
-        compare: further runs that are shown side by side with it, on a page in its folder: `raychains.report.comparing`.
+        compare: further runs that are shown side by side with it, on a page in its folder:
+        `raychains.report.comparing`.
         trust: as for `raychains.load`; without it the figures that need a user's schedule are left out.
 
     Raises:

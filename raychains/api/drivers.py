@@ -109,7 +109,8 @@ def placement(options: Common) -> ResourceConfig:
 
 
 def with_bins(options: AnyCommon, *plans: Mapping[str, Any]) -> AnyCommon:
-    """Return the options with the bins of a run's calibration errors: those given, else those of its first plan that has any."""
+    """Return the options with the bins of a run's calibration errors: those given, else those of its first plan that
+    has any."""
     known = (options.bins, *(plan.get("bins") for plan in plans))
     return dataclasses.replace(options, bins=next((n for n in known if is_int(n) and n > 0), None))
 
@@ -141,7 +142,8 @@ def lost_start(options: Run | Compare | Sweep) -> str | None:
 def origin(command: str, options: Common) -> dict[str, str]:
     """Return how and when a plan was made, for its page: the command line, and the time.
 
-    A store's URI may hold secrets, which are left out. The command of a task that was passed as an object needs that object.
+    A store's URI may hold secrets, which are left out. The command of a task that was passed as an object needs that
+    object.
     """
     shown = dataclasses.replace(options, store=Storage(options.store).location(), resume=False)
     made = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -153,7 +155,8 @@ def planned_otherwise(folder: RunStore) -> UserError:
     command = folder.plan().get("command_line")
     by = f", by {shown(command)}" if isinstance(command, str) else ""
     return UserError(
-        f"resume: {folder.kind} {folder.name!r} was planned with other settings{by}; repeat its command or choose another `name`"
+        f"resume: {folder.kind} {folder.name!r} was planned with other settings{by}; repeat its command or choose "
+        "another `name`"
     )
 
 
@@ -207,7 +210,8 @@ def check_failed(failed: Mapping[str, str], what: str, folder: RunStore) -> None
 
 @contextlib.contextmanager
 def worker_pool(options: Common, name: str = "crew") -> Iterator[WorkerPool]:
-    """Yield a pool of actors, `raychains.orchestration.worker_pool`, for several runs and evaluations, one after another.
+    """Yield a pool of actors, `raychains.orchestration.worker_pool`, for several runs and evaluations, one after
+    another.
 
     The connection to Ray is made here and ends with the body.
 
@@ -284,7 +288,8 @@ def publish(
     page: bool = True,
     measures: Sequence[str] = (),
 ) -> Result:
-    """Write tables and ``page`` of a run, those of its task's own measures and of ``measures`` included; return its `Result`.
+    """Write tables and ``page`` of a run, those of its task's own measures and of ``measures`` included; return its
+    `Result`.
 
     Raises:
         ChainsFailed: some chains were given up; everything else is written.

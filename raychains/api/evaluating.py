@@ -65,18 +65,20 @@ def evaluate(
         weights: weightings of samples besides the equal one: `raychains.measures.weights.WEIGHTINGS`.
         measures: further measures: `raychains.measures.NAMES`, import paths ``module:MEASURE``, or
             measures themselves.
-        reference: what the measure ``fidelity`` compares with: probabilities [examples, classes] in the split's order, their
-            file (.npy, .npz, .csv), or ``hmc``: draws of this posterior by Hamiltonian Monte Carlo, made in minutes for small
-            networks; default HMC's probabilities in the data root, of CIFAR-10's test examples.
-        against: predictions of your own on the split, which the measure ``against`` compares with the run's: probabilities
-            [examples, classes], or of a regression means and standard deviation [examples, outputs + 1], or their file.
+        reference: what the measure ``fidelity`` compares with: probabilities [examples, classes] in the split's order,
+            their file (.npy, .npz, .csv), or ``hmc``: draws of this posterior by Hamiltonian Monte Carlo, made in
+            minutes for small networks; default HMC's probabilities in the data root, of CIFAR-10's test examples.
+        against: predictions of your own on the split, which the measure ``against`` compares with the run's:
+            probabilities [examples, classes], or of a regression means and standard deviation [examples, outputs + 1],
+            or their file.
         task: as for `load`.
         options: the resources of the work; an `Evaluate` of `raychains.core.config` says what is left out above, too.
         callback: one or several, called with events; names of built-in ones, too.
-        worker_pool: the evaluators to work with, which stay alive: `raychains.api.drivers.worker_pool`; default those of
-            this call.
+        worker_pool: the evaluators to work with, which stay alive: `raychains.api.drivers.worker_pool`; default those
+            of this call.
         page: whether the run's page is drawn; `draw_report` draws it later.
-        progress: whether progress is shown: bars in a terminal, a live view in a notebook, else lines on standard error.
+        progress: whether progress is shown: bars in a terminal, a live view in a notebook, else lines on standard
+            error.
 
     Raises:
         UserError: no such run, split, view, weighting or measure; no arm whose chains are all finished; or a weighting
@@ -200,7 +202,8 @@ class _Evaluating:
         ]
         if not groups:
             raise UserError(
-                f"run must have an arm whose chains are all finished, got {self.loaded.path!r}: continue it with `resume=True`"
+                f"run must have an arm whose chains are all finished, got {self.loaded.path!r}: continue it with "
+                "`resume=True`"
             )
         for name in weights:
             check_task(self.task, self.comparison.task, name)

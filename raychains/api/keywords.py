@@ -31,9 +31,12 @@ ALONE = threading.RLock()
 one task under a name."""
 PYTHONS = {
     "task": "A task's name, its import path, or a `raychains.Task` itself.",
-    "callback": "One callback or several: objects with a method ``on(event)``, names of built-in ones, or import paths of classes.",
-    "progress": "Whether progress is shown: bars in a terminal, a live view in a notebook, else lines on standard error.",
-    "worker_pool": "Actors to work with (`raychains.api.drivers.worker_pool`), which stay alive; default those of this call.",
+    "callback": "One callback or several: objects with a method ``on(event)``, names of built-in ones, or import "
+    "paths of classes.",
+    "progress": "Whether progress is shown: bars in a terminal, a live view in a notebook, else lines on standard "
+    "error.",
+    "worker_pool": "Actors to work with (`raychains.api.drivers.worker_pool`), which stay alive; default those of "
+    "this call.",
 }
 """Texts of the keywords that only Python has, or that take more there."""
 
@@ -67,7 +70,10 @@ class CompareKeywords(_Python, Compare):
     """The keywords of `rc.compare`."""
 
     sampler: str | type[Sampler] | Sequence[str | type[Sampler]] = ()  # type: ignore[assignment]
-    schedule: str | type[Schedule] | Sequence[str | type[Schedule]] = ("cyclical", "decreasing")  # type: ignore[assignment]
+    schedule: str | type[Schedule] | Sequence[str | type[Schedule]] = (  # type: ignore[assignment]
+        "cyclical",
+        "decreasing",
+    )
     worker_pool: Any = None
 
 
@@ -167,7 +173,8 @@ def read(kind: Any, options: Any, settings: Mapping[str, Any], pythons: Collecti
 
 
 def task_of(options: Any) -> tuple[Task | None, Any]:
-    """Return the task where the options hold the object itself; and the options with names in place of objects and classes."""
+    """Return the task where the options hold the object itself; and the options with names in place of objects and
+    classes."""
     options = own_parts.named(options)
     if isinstance(options.init_from, tuple):
         files = tuple(one if isinstance(one, str) else initialization.to_file(one) for one in options.init_from)

@@ -31,18 +31,20 @@ def local(
     """Sample the local posterior around trained networks and estimate their local learning coefficient.
 
     The target is ∝ exp(−nβ·L(w) − (γ/2)‖w − w*‖²), L the mean loss over the n training examples; the estimate is
-    λ̂ = nβ·(E[L(w)] − L(w*)), the table ``llc`` of the result. Chains, orchestration, store and resume are those of `rc.run`.
+    λ̂ = nβ·(E[L(w)] − L(w*)), the table ``llc`` of the result. Chains, orchestration, store and resume are those of
+    `rc.run`.
 
     Example: ``rc.local(model, (inputs, labels), gamma=1.0, epochs=200).store.table("llc")``
 
     Args:
         model: the trained network at w*; or a `raychains.Local` with all options. It may be left out beside ``task``.
-        data: what it was trained on, as `raychains.Task.from_module` takes it: (inputs [n, …], targets [n, …]) or a dataset.
+        data: what it was trained on, as `raychains.Task.from_module` takes it: (inputs [n, …], targets [n, …]) or a
+        dataset.
         loss: as for `raychains.Task.from_module`; default cross-entropy.
         noise: σ of the Gaussian likelihood, as there.
-        settings: options of `raychains.Local` (gamma, nbeta, epsilon, parameters, groups, chains, epochs, batch_size, store, …),
-            with ``init_from`` further checkpoints in place of the model's own weights; and callback, progress and
-            worker_pool, as for `rc.run`.
+        settings: options of `raychains.Local` (gamma, nbeta, epsilon, parameters, groups, chains, epochs, batch_size,
+            store, …), with ``init_from`` further checkpoints in place of the model's own weights; and callback,
+            progress and worker_pool, as for `rc.run`.
 
     Raises:
         UserError: a setting out of range, a model without data, or a name that another living driver runs.

@@ -44,7 +44,8 @@ def _name(field: str, kinds: Any, given: Any) -> Any:
     if isinstance(given, samplers.Sampler | schedules.Schedule):
         name = type(given).__name__
         raise UserError(
-            f"{field} must be a name or a class, got an object of {name}: pass the class, and its settings as {field}_settings"
+            f"{field} must be a name or a class, got an object of {name}: pass the class, and its settings as "
+            f"{field}_settings"
         )
     if not isinstance(given, str):
         raise UserError(f"{field} must be a name, an import path 'module:Class' or a class, got {shown(given)}")

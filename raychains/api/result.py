@@ -132,12 +132,13 @@ class Result(InStore):
         return results.read(self.store, "results")
 
     def table(self, *, full: bool = False) -> pd.DataFrame:
-        """Return one row per arm: every metric of the page's table as a text, ``4.18 ± 0.04`` (mean and standard error).
+        """Return one row per arm: every metric of the page's table as a text, ``4.18 ± 0.04`` (mean and standard
+        error).
 
         Args:
-            full: return numbers instead: cost, repeats, samples, chain seconds, where the cost does not say them the gradient
-                evaluations of a repeat, and of all metrics ``<metric>``, the mean, and ``<metric>_se``, its standard error (nan
-                with one repeat).
+            full: return numbers instead: cost, repeats, samples, chain seconds, where the cost does not say them the
+                gradient evaluations of a repeat, and of all metrics ``<metric>``, the mean, and ``<metric>_se``, its
+                standard error (nan with one repeat).
         """
         from raychains.inference.run_data import metrics_of
 
@@ -280,8 +281,8 @@ class Result(InStore):
         Args:
             arm: the arm's name.
             group: which group of repeats.
-            parameters: shell patterns of names of a network's parameters, such as ``fc.*``: each is in ``posterior`` by its
-                name, [chain, draw, its own dimensions]. Default a few numbers of θ and of what it predicts.
+            parameters: shell patterns of names of a network's parameters, such as ``fc.*``: each is in ``posterior`` by
+                its name, [chain, draw, its own dimensions]. Default a few numbers of θ and of what it predicts.
             settings: of `raychains.api.arviz_export.of_run`: ``variable``, ``predict``, ``seed``.
 
         Raises:
@@ -310,13 +311,14 @@ def load(path: str, task: Task | None = None, *, trust: bool = False) -> Result:
 
     Args:
         path: the path, or a URI.
-        task: the run's task, where it can only be the object itself (`Task.from_module`), or is of a module of yours that
-            is not imported yet: predictions need it, stored results do not.
-        trust: import the modules of users' tasks, samplers and schedules that the run names, which runs their code. Without
-            it nothing is imported because a store names it.
+        task: the run's task, where it can only be the object itself (`Task.from_module`), or is of a module of yours
+            that is not imported yet: predictions need it, stored results do not.
+        trust: import the modules of users' tasks, samplers and schedules that the run names, which runs their code.
+            Without it nothing is imported because a store names it.
 
     Raises:
-        UserError: there is none, or ``task`` is another than the run's; with ``trust`` a module that cannot be imported.
+        UserError: there is none, or ``task`` is another than the run's; with ``trust`` a module that cannot be
+            imported.
     """
     true_or_false("trust", trust)
     store, name = split_run_path(path)

@@ -83,7 +83,8 @@ def _run(command: str, call: Call, workers: Workers | None = None, **settings: A
 
 
 def _planned(command: str, options: Compare | Run, task: Task | None) -> PlannedComparison:
-    """The comparison; where the file of ``init_from`` is gone and the run is resumed, from the store's copy of its start."""
+    """The comparison; where the file of ``init_from`` is gone and the run is resumed, from the store's copy of its
+    start."""
     plan: Callable[[Any], PlannedComparison] = partial(getattr(default_arms, command), task=task)
     file = lost_start(options)
     if file is None:
@@ -170,7 +171,8 @@ def execute(
 
 
 def _as_planned(comparison: Comparison, root: Storage, options: Common) -> Comparison:
-    """Return the comparison, or what an older version planned of it, without the sources of classes, if that is resumed."""
+    """Return the comparison, or what an older version planned of it, without the sources of classes, if that is
+    resumed."""
     older = comparison.without_sources()
     if not options.resume or older.digest == comparison.digest:
         return comparison

@@ -48,7 +48,8 @@ def deployment(
     The ensemble is the source's as it is now; another call takes newer samples of a run that still goes on.
 
     Args:
-        source: a file of `raychains export`, or a run, STORE/runs/NAME, finished or not. Every replica's node must see it.
+        source: a file of `raychains export`, or a run, STORE/runs/NAME, finished or not. Every replica's node must see
+        it.
         arm: of a run: the arm's name; default the first.
         group: of a run: which group of repeats, from 0.
         first: of a run: take this many samples, the first draws of all chains first; default all that are there.
@@ -75,8 +76,8 @@ def deployment(
 def app(options: Mapping[str, Any]) -> Any:
     """Return `deployment` (**options), as Serve's configurations call it: ``import_path: raychains.api.serve:app``.
 
-    Values that are texts are read as the command line reads them, so that ``serve run raychains.api.serve:app source=FILE
-    max_batch_size=8`` works.
+    Values that are texts are read as the command line reads them, so that ``serve run raychains.api.serve:app
+    source=FILE max_batch_size=8`` works.
 
     Raises:
         UserError: as `deployment`, or an argument that it does not have.

@@ -42,7 +42,8 @@ AUTO_EPOCHS, EPOCHS, LR, EPS = 250, 100, 0.003, 1e-3
 in place; ours."""
 BATCH = 32
 MEMBERS = "deep-ensemble:300,20"
-"""The deep ensemble at which chains of some methods start: at most 300 epochs, stopped after 20 without a lower loss; ours."""
+"""The deep ensemble at which chains of some methods start: at most 300 epochs, stopped after 20 without a lower loss;
+ours."""
 OF_METHOD = {"psgld": {"eps": EPS}, "cpsgld": {"eps": EPS}, "mile": {"energy_error": 0.01}}
 """Samplers' settings by method. MILE's own energy error of .1 biases longer chains of these networks too much."""
 SEEDS = 2**31 - 1
@@ -186,7 +187,8 @@ class PosteriorRegressor(RegressorMixin, _PosteriorEstimator):
         lr: initial step size; default .003. ``auto`` takes none.
         hidden: widths of the hidden layers, or one number.
         random_state: an integer, a `numpy.random.RandomState`, or None.
-        backend: ``ray``: chains run in processes of a Ray that is started for the fit or named by ``options={"address": …}``;
+        backend: ``ray``: chains run in processes of a Ray that is started for the fit or named by ``options={"address":
+            …}``;
             ``process``: in this process, without importing Ray.
         store: the run store to keep; default a temporary one. A fit that the store holds already is not repeated.
         options: further options of `raychains.run`, of ``auto`` those of `raychains.fit`; they replace those above, as
@@ -247,8 +249,8 @@ class PosteriorRegressor(RegressorMixin, _PosteriorEstimator):
 class PosteriorClassifier(ClassifierMixin, _PosteriorEstimator):
     """Classification by posterior samples of a ReLU MLP with a softmax: probabilities are averaged over all samples.
 
-    Inputs are standardised inside; the prior is N(0, 1) on every weight and bias (weight decay 1/n, T = 1). Fitted, it has
-    ``classes_``. Arguments are those of `PosteriorRegressor`.
+    Inputs are standardised inside; the prior is N(0, 1) on every weight and bias (weight decay 1/n, T = 1). Fitted, it
+    has ``classes_``. Arguments are those of `PosteriorRegressor`.
 
     Raises:
         UserError: on fitting, a setting out of range.

@@ -51,8 +51,8 @@ class SweepResult(InStore):
         """Return one row per point, the best first: swept options, metrics on the split val as texts, how it ended.
 
         Args:
-            full: return one row per point and repeat instead: its options, its metrics as numbers, what it cost and how it
-                ended.
+            full: return one row per point and repeat instead: its options, its metrics as numbers, what it cost and how
+                it ended.
         """
         return self._data().results if full else self._data().compact()
 
@@ -111,7 +111,8 @@ def sweep(call: Call) -> SweepResult:
 
 
 def _with_stored_start(options: Sweep) -> Sweep:
-    """Return the options; where the file of ``init_from`` is gone and the sweep is resumed, with the store's copy of its start."""
+    """Return the options; where the file of ``init_from`` is gone and the sweep is resumed, with the store's copy of
+    its start."""
     root = Storage(options.store)
     if lost_start(options) is None or options.name is None or not (folder := SweepStore(root, options.name)).exists():
         return options

@@ -67,15 +67,15 @@ def trainer(
 ) -> TorchTrainer:
     """Return a ``TorchTrainer`` of Ray Train, whose workers run one chain together.
 
-    After every cycle it reports ``epoch``, ``cycle``, ``samples``, ``gradient_evaluations``, ``digest``, and the metrics of the
-    ensemble of the samples so far on the split val; where the task has none, the training ``loss`` at the last sample.
-    The test split is never read.
+    After every cycle it reports ``epoch``, ``cycle``, ``samples``, ``gradient_evaluations``, ``digest``, and the
+    metrics of the ensemble of the samples so far on the split val; where the task has none, the training ``loss`` at
+    the last sample. The test split is never read.
 
     Args:
         task: a task's name, its import path, or a `raychains.Task`.
         epochs: the length of the chain.
-        num_workers: processes that run the chain together; default that of ``scaling_config``, else 1. Samples do not depend
-            on it, given ``micro_batch``.
+        num_workers: processes that run the chain together; default that of ``scaling_config``, else 1. Samples do not
+            depend on it, given ``micro_batch``.
         store: the run store. A chain that it has is resumed from there; a finished one is only reported.
         repeat: which repetition of `raychains.run` with the same options the chain is, from 0.
         reports: how often a chain whose schedule has no cycles reports.

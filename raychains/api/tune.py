@@ -58,14 +58,15 @@ def trainable(
 ) -> type[ChainTrainable]:
     """Return a trainable class of Ray Tune, each of whose trials is one chain.
 
-    The config of a trial may hold any option of a chain that `raychains.run` takes (``sampler``, ``exploration``, ``cycles``, ``lr``,
-    ``temperature``, further settings of samplers and schedules, …), and ``repeat``, the number of a repetition, from 0. After
-    every cycle a trial reports the metrics (``nll``, ``error``, ``ece``, …) of the ensemble of its samples so far on the
-    split val, ``epoch``, ``cycle``, ``samples``, ``gradient_evaluations`` and ``digest``. The test split is never read.
+    The config of a trial may hold any option of a chain that `raychains.run` takes (``sampler``, ``exploration``,
+    ``cycles``, ``lr``, ``temperature``, further settings of samplers and schedules, …), and ``repeat``, the number of a
+    repetition, from 0. After every cycle a trial reports the metrics (``nll``, ``error``, ``ece``, …) of the ensemble
+    of its samples so far on the split val, ``epoch``, ``cycle``, ``samples``, ``gradient_evaluations`` and ``digest``.
+    The test split is never read.
 
     Args:
-        task: a task's name, its import path, or a `raychains.Task`. Without a split val, a tenth of its training data is held out
-            (``val_split`` says how much).
+        task: a task's name, its import path, or a `raychains.Task`. Without a split val, a tenth of its training data
+            is held out (``val_split`` says how much).
         epochs: the length of every chain.
         store: the run store. A chain that it holds is only evaluated.
         reports: how often a chain whose schedule has no cycles reports.
@@ -145,7 +146,8 @@ def report(
     Trials that never reported are left out.
 
     Args:
-        results: the ``ResultGrid`` of ``tune.Tuner(trainable, …).fit()``. Its trials' progress is read from Tune's CSV or JSON logs.
+        results: the ``ResultGrid`` of ``tune.Tuner(trainable, …).fit()``. Its trials' progress is read from Tune's CSV
+        or JSON logs.
         trainable: the class that the trials are of, which says what they share.
         metric: the metric that decides between points.
         name: NAME, default the experiment's.

@@ -1,4 +1,5 @@
-"""Callbacks: objects with a method ``on(event)``, which are called during a run or a sweep; the built-in ones have names.
+"""Callbacks: objects with a method ``on(event)``, which are called during a run or a sweep; the built-in ones have
+names.
 
 ``raychains.callbacks.Tick`` and the other events are those of `raychains.planning.events`.
 """

@@ -1,7 +1,8 @@
-"""Events as plain JSON data, and as the numbers that trackers draw: each chain's over its gradient evaluations, each view's.
+"""Events as plain JSON data, and as the numbers that trackers draw: each chain's over its gradient evaluations, each
+view's.
 
-Chains are named by the first 12 digits of their digests. Gradient evaluations cost the same under all methods; views have
-the repeat's number instead.
+Chains are named by the first 12 digits of their digests. Gradient evaluations cost the same under all methods; views
+have the repeat's number instead.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Structured events, one JSON object per line: appended to a local file, or published into the store part by part.
 
-Every line has ``time`` (UTC, ISO 8601), ``run`` and ``event``; the other keys are the event's fields. Ticks come twice a
-second and most say nothing new: one per `TICK_EVERY` seconds is written, and the last one.
+Every line has ``time`` (UTC, ISO 8601), ``run`` and ``event``; the other keys are the event's fields. Ticks come twice
+a second and most say nothing new: one per `TICK_EVERY` seconds is written, and the last one.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ FLUSH_EVERY = 10
 class TensorBoard:
     """Writes into a local folder; a resumed run adds a file, and TensorBoard shows both as one run.
 
-    Tags are ``loss/<chain>``, ``lr/<chain>`` and so on, ``stage/<chain>`` as a text where the stage changes, ``run/…`` of
-    the whole run over gradient evaluations, and ``<metric>/<arm>`` over repeats.
+    Tags are ``loss/<chain>``, ``lr/<chain>`` and so on, ``stage/<chain>`` as a text where the stage changes, ``run/…``
+    of the whole run over gradient evaluations, and ``<metric>/<arm>`` over repeats.
 
     Raises:
         UserError: the folder cannot be written.
@@ -33,7 +33,8 @@ class TensorBoard:
             self._writer: Any = SummaryWriter(str(folder), flush_secs=FLUSH_EVERY, filename_suffix=suffix)
         except (OSError, ValueError) as error:
             raise UserError(
-                f"tensorboard must be a local folder that can be written, got {str(folder)!r}: {format_error(error, kind=True)}"
+                f"tensorboard must be a local folder that can be written, got {str(folder)!r}: "
+                f"{format_error(error, kind=True)}"
             ) from None
         self._points, self._repeats = Points(), Repeats()
         self._stages: dict[str, str] = {}

@@ -1,4 +1,5 @@
-"""Weights & Biases and MLflow: each run is one run of theirs, found again by its name: a resumed run continues in it."""
+"""Weights & Biases and MLflow: each run is one run of theirs, found again by its name: a resumed run continues in
+it."""
 
 from __future__ import annotations
 
@@ -105,7 +106,8 @@ def wandb_id(run: str) -> str:
 class MLflow:
     """Logs each chain's numbers with its gradient evaluations as step, and views' metrics with the repeat's number.
 
-    Server and experiment are MLflow's own settings: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME. A thread makes requests.
+    Server and experiment are MLflow's own settings: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME. A thread makes
+    requests.
 
     Args:
         config: the run's options; logged as parameters of a new MLflow run, for they cannot be changed.

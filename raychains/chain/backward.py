@@ -1,4 +1,5 @@
-"""The gradient of a batch, on a GPU recorded as a CUDA graph: one call launches all kernels, and the results have the same bits."""
+"""The gradient of a batch, on a GPU recorded as a CUDA graph: one call launches all kernels, and the results have the
+same bits."""
 
 from __future__ import annotations
 
@@ -20,14 +21,15 @@ from raychains.tasks import Task
 from raychains.tasks.base import PredictiveTask, own_methods
 
 EAGER = 2
-"""Gradients of each batch size that are evaluated operator by operator before one is recorded: libraries choose kernels in them."""
+"""Gradients of each batch size that are evaluated operator by operator before one is recorded: libraries choose kernels
+in them."""
 
 
 def recorded(spec: ChainSpec, task: Task) -> bool:
     """Return whether a chain's gradients are recorded on a GPU.
 
-    Those of built-in networks are, unless packed; those of a user's network with ``compile="cuda-graphs"``: what its Python code does
-    besides launching kernels is done when it is recorded, not at every step.
+    Those of built-in networks are, unless packed; those of a user's network with ``compile="cuda-graphs"``: what its
+    Python code does besides launching kernels is done when it is recorded, not at every step.
     """
     return not spec.pack and why_not(task) is None and (not tasks.is_own(spec.task) or spec.compile == "cuda-graphs")
 

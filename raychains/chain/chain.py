@@ -68,8 +68,8 @@ class Chain:
         spec: what to run.
         task: the spec's task when the caller has it already; built from the spec otherwise.
         device: where the chain lives.
-        start: the tensors whose sha256 is ``spec.start``, or those of the last sample of the chain ``spec.start_chain``, named
-            as in the model's ``state_dict()``.
+        start: the tensors whose sha256 is ``spec.start``, or those of the last sample of the chain
+            ``spec.start_chain``, named as in the model's ``state_dict()``.
         group: the ranks that run it together, each with a `Chain` of its own; without one it runs alone.
 
     Raises:
@@ -354,7 +354,8 @@ class Chain:
         )
 
     def _objective(self, batch: Any, loss: Tensor | None) -> Tensor:
-        """Return the function whose gradient `_gradient` has filled in, one number or one for each lane, given its loss."""
+        """Return the function whose gradient `_gradient` has filled in, one number or one for each lane, given its
+        loss."""
         value = self.task.objective(self.model, batch, self.streams.augmentation, loss)
         for prior, parameters in self._priors:
             with torch.no_grad():
@@ -388,7 +389,8 @@ class Chain:
         return {"step": self.step, "epoch": (self.step - 1) // self.spec.steps_per_epoch, **where}
 
     def _numbers(self, log: bool) -> tuple[float | None, float | None, float | None]:
-        """Mean loss since the last record; for a record the kinetic temperature; and the step size, where the sampler finds it.
+        """Mean loss since the last record; for a record the kinetic temperature; and the step size, where the sampler
+        finds it.
 
         The device is waited for once.
         """
@@ -458,7 +460,8 @@ class Chain:
     def restart_noise(self, attempt: int) -> None:
         """Draw the sampler's noise from now on from the fresh streams of ``attempt``; recorded in the state.
 
-        A different attempt number gives a different path, the same number the same one. Initialisation, data order, augmentation and dropout stay: a sampler without noise repeats its path.
+        A different attempt number gives a different path, the same number the same one. Initialisation, data order,
+        augmentation and dropout stay: a sampler without noise repeats its path.
 
         Raises:
             UserError: ``attempt`` is no integer of at least 0.

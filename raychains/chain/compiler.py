@@ -12,7 +12,8 @@ from raychains.core.errors import UserError, format_error
 
 
 def compiled(function: Callable[..., Any], *tensors: Tensor) -> Callable[..., Any]:
-    """Return ``function`` compiled for tensors of these shapes; tracing calls it once. It is compiled when it is first called.
+    """Return ``function`` compiled for tensors of these shapes; tracing calls it once. It is compiled when it is first
+    called.
 
     Raises:
         UserError: torch cannot trace it.

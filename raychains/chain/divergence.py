@@ -21,14 +21,16 @@ from raychains.schedules import ScheduleValues
 from raychains.tasks import Task
 
 Kind = Literal["loss", "gradient", "parameter", "buffer", "state", "draw"]
-"""The kind of the first non-finite number; ``state`` is a sampler's (velocity, thermostat, …), ``buffer`` a module's running statistic."""
+"""The kind of the first non-finite number; ``state`` is a sampler's (velocity, thermostat, …), ``buffer`` a module's
+running statistic."""
 GROWN = 1e3
 """Parameters this many times larger than where the replay began ran away before the first non-finite number."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """The first non-finite number of a chain, and the numbers before it. Steps count from 1, epochs and cycles from 0."""
+    """The first non-finite number of a chain, and the numbers before it. Steps count from 1, epochs and cycles from
+    0."""
 
     digest: str
     """Digest of the chain's spec."""
@@ -80,8 +82,9 @@ class Diagnosis:
         """Return one line: what became non-finite, where, under which settings, and what may help."""
         if self.kind is None:
             return (
-                f"{self.error}; a replay from step {self.replayed_from} to {self.step} stayed finite, so this divergence "
-                "belongs to the environment that it was seen in (another GPU, CPU or version of torch, or a hardware fault)"
+                f"{self.error}; a replay from step {self.replayed_from} to {self.step} stayed finite, so this "
+                "divergence belongs to the environment that it was seen in (another GPU, CPU or version of torch, or "
+                "a hardware fault)"
             )
         loss = f"{self.loss:.4g}, far above the first one," if self._beyond_limit else self.loss
         what = f"the loss became {loss}" if self.kind == "loss" else self._tensor()
@@ -111,8 +114,8 @@ class Diagnosis:
         grown = self.parameter_scale >= GROWN * self.start_scale
         if fresh and self.infinite == 0 and not grown and not self._beyond_limit:
             return (
-                f"it is undefined (NaN) though the parameters are of ordinary size ({self.parameter_scale:.3g}): look for "
-                "0/0, log or square root of 0 in the loss, then try a smaller lr"
+                f"it is undefined (NaN) though the parameters are of ordinary size ({self.parameter_scale:.3g}): look "
+                "for 0/0, log or square root of 0 in the loss, then try a smaller lr"
             )
         if self.noise_std >= self.start_scale > 0:
             less = "lower lr or temperature" if self.temperature > 0 else "use less noise"
@@ -156,9 +159,10 @@ def diagnose(
 ) -> Diagnosis:
     """Replay a chain from ``state`` to the step at which ``error`` was seen, checking every number on the way.
 
-    ``state`` is that of a checkpoint before the divergence; None replays from the start. The chain was on the noise streams
-    ``noise_attempt``: it turned to them where the state is, if that is of earlier ones. A divergence of one kind of device need
-    not be another's.
+    ``state`` is that of a checkpoint before the divergence; None replays from the start. The chain was on the noise
+    streams
+    ``noise_attempt``: it turned to them where the state is, if that is of earlier ones. A divergence of one kind of
+    device need not be another's.
 
     Raises:
         UserError: the state is another chain's.
@@ -303,7 +307,8 @@ class _Watched(Chain):
 
 
 def _norm(tensors: Mapping[str, Tensor]) -> float:
-    """Euclidean norm over all entries, in double precision; non-finite where an entry is, or a double's square overflows."""
+    """Euclidean norm over all entries, in double precision; non-finite where an entry is, or a double's square
+    overflows."""
     with torch.no_grad():
         norms = [torch.linalg.vector_norm(t, dtype=torch.float64) for t in tensors.values()]
         return float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0

@@ -27,7 +27,8 @@ Taken = tuple[str, int, dict[str, Tensor]]
 class Block:
     """The draws of a low-dimensional target since the last full block: per variable and parameter [draws, lanes, dim].
 
-    A block is full after ``keeps`` kept steps; a sampler that yields several draws of a variable at once fills several rows.
+    A block is full after ``keeps`` kept steps; a sampler that yields several draws of a variable at once fills several
+    rows.
     """
 
     def __init__(self, keeps: int, model: nn.Module, sampler: Sampler) -> None:

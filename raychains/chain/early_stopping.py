@@ -26,8 +26,8 @@ class EarlyStopping:
     and a measurement moves no other stream and no buffer of the network. A loss that is not finite is never the lowest.
 
     Raises:
-        UserError: the spec's sampler or schedule keeps other samples than one at the end, or the task cannot hold examples
-            out.
+        UserError: the spec's sampler or schedule keeps other samples than one at the end, or the task cannot hold
+            examples out.
     """
 
     def __init__(self, spec: ChainSpec, task: Task) -> None:
@@ -90,7 +90,8 @@ class EarlyStopping:
 
 @contextmanager
 def predicting(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Put a network into evaluation mode in the body; its modes, its buffers and the global streams stay what they are."""
+    """Put a network into evaluation mode in the body; its modes, its buffers and the global streams stay what they
+    are."""
     training = [m for m in model.modules() if m.training]
     with GLOBALS:  # a member of a pack is not alone in its process
         before = streams(device)

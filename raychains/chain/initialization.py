@@ -35,7 +35,8 @@ Tensors = Mapping[str, Tensor]
 
 
 def read(path: str) -> dict[str, Tensor]:
-    """Return the named tensors of a safetensors file, or of a torch file that holds a state dict and nothing that is unpickled.
+    """Return the named tensors of a safetensors file, or of a torch file that holds a state dict and nothing that is
+    unpickled.
 
     Raises:
         UserError: no such file, or one of another kind.
@@ -149,7 +150,8 @@ def overlapping(tensors: Tensors, model: nn.Module, file: str) -> tuple[dict[str
             left_out.append(given)
     if not found:
         raise UserError(
-            f"init_from must have a tensor of the task's network, got {some(tensors)}{file and f' in {file!r}'}; the network's are {some(expected)}"
+            f"init_from must have a tensor of the task's network, got {some(tensors)}{file and f' in {file!r}'}; the "
+            f"network's are {some(expected)}"
         )
     tied = {id(live[n]): t for n, t in found.items()}  # files may have one name of a tensor that has several
     whole = {n: found.get(n, tied.get(id(live[n]), t)) for n, t in expected.items()}
@@ -211,7 +213,8 @@ def check_finite(tensors: Tensors, path: str) -> None:
 
 
 def begin(model: nn.Module, tensors: Tensors | None, digest: str | None, chain: str | None = None) -> None:
-    """Set ``model`` to the start whose sha256 is ``digest``, or to the last sample of ``chain``; None of all leaves it as initialised.
+    """Set ``model`` to the start whose sha256 is ``digest``, or to the last sample of ``chain``; None of all leaves it
+    as initialised.
 
     Raises:
         UserError: a start is missing, superfluous, another one, or does not fit.

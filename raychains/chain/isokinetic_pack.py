@@ -1,7 +1,8 @@
 """The microcanonical sampler's step for all rows of a pack: MCLMC, two gradients a step.
 
-Their step is made for lanes, and a row is one: norms, h, L and every other number that adapts are those of its row. What a step does depends on
-how many were made (tuning, its phases), so that the rows that move are always at one step; a pack lets those behind catch up.
+Their step is made for lanes, and a row is one: norms, h, L and every other number that adapts are those of its row.
+What a step does depends on how many were made (tuning, its phases), so that the rows that move are always at one step;
+a pack lets those behind catch up.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from raychains.samplers.isokinetic import Isokinetic
 from raychains.schedules import ScheduleValues
 
 NOISE_AHEAD = 8192
-"""Numbers of noise at most that each chain makes ready together, if a step takes fewer: larger buffers leave the cache."""
+"""Numbers of noise at most that each chain makes ready together, if a step takes fewer: larger buffers leave the
+cache."""
 
 Batch = Sequence[Tensor]
 """Targets and weights of the rows' examples, and what else the network reads."""
@@ -44,7 +46,8 @@ class Drawn:
 
 
 class _Noise:
-    """A source of noise for all rows at once: each draws from its chain's own stream, on a CPU ``ahead`` times at once."""
+    """A source of noise for all rows at once: each draws from its chain's own stream, on a CPU ``ahead`` times at
+    once."""
 
     def __init__(self, like: Tensor, ahead: int) -> None:
         self.moving: list[Row] = []
@@ -86,8 +89,10 @@ class IsokineticRows:
         theta: the pack's parameters, [rows, at least ``size``].
         size: numbers of one chain.
         batch: returns that of a prepared step.
-        gradient: takes parameters [rows, ``size``] and a batch's tensors; returns the losses, [rows], and their gradients as the parameters.
-        compiles: make the joint sampler's `compilable` methods compiled functions, with the gradients that they evaluate.
+        gradient: takes parameters [rows, ``size``] and a batch's tensors; returns the losses, [rows], and their
+        gradients as the parameters.
+        compiles: make the joint sampler's `compilable` methods compiled functions, with the gradients that they
+            evaluate.
     """
 
     def __init__(
@@ -164,7 +169,8 @@ class IsokineticRows:
             }
 
     def step(self, number: int, setting: ScheduleValues) -> Tensor:
-        """Make the ``number``-th of the prepared steps; return the losses where it first evaluated them, 0 in rows that rest."""
+        """Make the ``number``-th of the prepared steps; return the losses where it first evaluated them, 0 in rows that
+        rest."""
         joint = self._joint
         group = joint.param_groups[0]
         group.update(lr=setting.lr, temperature=setting.temperature)
@@ -204,7 +210,8 @@ class IsokineticRows:
     def _compile(
         self, method: Callable[..., Any], flat: list[Any], tree: Any, drawn: int, inputs: list[Tensor]
     ) -> Callable[..., Any]:
-        """Return a compiled function of the tensors among a method's arguments, of noise and the batch, which also returns the losses."""
+        """Return a compiled function of the tensors among a method's arguments, of noise and the batch, which also
+        returns the losses."""
         joint = self._joint
         before = joint._noise, self._batch, self._losses
 

@@ -78,11 +78,13 @@ class JointUpdate:
         self.apply(self._noise_of(number, rows, 1)[0], self._step_numbers[number])
 
     def columns(self, number: int, rows: Sequence[Row], steps: int) -> tuple[Tensor, Tensor]:
-        """Return the noise, [steps, noises, rows, numbers], and the coefficients of the ``number``-th of the prepared steps and those after it."""
+        """Return the noise, [steps, noises, rows, numbers], and the coefficients of the ``number``-th of the prepared
+        steps and those after it."""
         return self._noise_of(number, rows, steps), self._step_numbers[number : number + steps]
 
     def apply(self, noise: Tensor, numbers: Tensor) -> None:
-        """Move all rows by one step's noise [noises, rows, numbers], coefficients [coefficients, rows, 1] and their gradients."""
+        """Move all rows by one step's noise [noises, rows, numbers], coefficients [coefficients, rows, 1] and their
+        gradients."""
         self._noise.left = iter(noise.unbind(0))
         theta, grads = self._parameters.theta, self._parameters.grads
         self._joint.apply(self._joint.param_groups[0], numbers.unbind(0), [theta], [grads])

@@ -1,4 +1,5 @@
-"""The last linear layer of a chain's network, measured batch by batch: what it is given, and the Fisher information of its outputs."""
+"""The last linear layer of a chain's network, measured batch by batch: what it is given, and the Fisher information of
+its outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ Call = tuple[nn.Linear, Tensor, Tensor]
 
 
 class LastLayer:
-    """Measures the last layer for a `LastLayerLaplace`, with the network as it predicts: without dropout or augmentation.
+    """Measures the last layer for a `LastLayerLaplace`, with the network as it predicts: without dropout or
+    augmentation.
 
     Raises:
         UserError: as `check_chain`.
@@ -85,8 +87,8 @@ def check_chain(spec: ChainSpec, task: Task, model: nn.Module, device: torch.dev
             require(whole, "sample_only", " ".join(spec.sample_only), allowed)
             return layer
     raise UserError(
-        "sampler must be another one for this network, got 'laplace': what it returns is not what a linear layer makes of "
-        "features [n, inputs]"
+        "sampler must be another one for this network, got 'laplace': what it returns is not what a linear layer "
+        "makes of features [n, inputs]"
     )
 
 

@@ -29,8 +29,8 @@ EXTRA = 2
 class MicroBatches:
     """Fills gradients with those of the mean loss of a global batch, a micro-batch at a time, shared among ranks.
 
-    Augmentation, dropout and what a user's network draws in a micro-batch come from streams seeded by (step, number). BatchNorm normalises each
-    micro-batch by itself; its running statistics follow micro-batch 0, so they are rank 0's.
+    Augmentation, dropout and what a user's network draws in a micro-batch come from streams seeded by (step, number).
+    BatchNorm normalises each micro-batch by itself; its running statistics follow micro-batch 0, so they are rank 0's.
 
     Raises:
         UserError: more ranks than micro-batches.
@@ -46,7 +46,8 @@ class MicroBatches:
         """This rank's request for a pause, of which rank 0's counts, and whether rank 0 had one in the last step."""
         if group.size > self.count:
             raise UserError(
-                f"workers_per_chain must be at most the micro-batches of a batch ({self.count}), got {group.size}: lower micro_batch"
+                f"workers_per_chain must be at most the micro-batches of a batch ({self.count}), got {group.size}: "
+                "lower micro_batch"
             )
         self._spec, self._task, self._model, self._group = spec, task, model, group
         self._parameters = [p for p in sampled.values() if p.requires_grad]  # others have no gradient and stay

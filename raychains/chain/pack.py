@@ -1,17 +1,19 @@
 """Pack: several chains of one kind as one vectorised program, in which each keeps its own spec, streams and bytes.
 
-Small networks spend most of a step between operations, not in them. A pack holds parameters, gradients, sampler's states and
-noise of up to ``width`` chains as rows of static buffers and makes a step of all of them by one sequence of operations. A
-member's tensors are views of its row, so that its samples and checkpoints are made as those of any other chain.
+Small networks spend most of a step between operations, not in them. A pack holds parameters, gradients, sampler's
+states and noise of up to ``width`` chains as rows of static buffers and makes a step of all of them by one sequence of
+operations. A member's tensors are views of its row, so that its samples and checkpoints are made as those of any other
+chain.
 
 A chain's bytes depend neither on the other rows nor on its place: `raychains.models.stacked` and `PackedParameters` say
 how. Rows without a chain compute on zeros. A density's gradient is elementwise over points (`LogDensity.pointwise`), so
 that a row can have lanes of its own as well.
 
 Members may be at different steps, begin and end when they like. Where a sampler has an update for all rows
-(`Sampler.apply`), `JointUpdate` makes it; another moves each row by itself, after the gradients of all, and one of several
-gradients a step (`ClosureSampler`) after each of these. `PackedNetworks` computes networks' gradients, and `PackedDensity`
-makes a density's steps, which may be compiled. The microcanonical samplers' step, which may be compiled, is
+(`Sampler.apply`), `JointUpdate` makes it; another moves each row by itself, after the gradients of all, and one of
+several gradients a step (`ClosureSampler`) after each of these. `PackedNetworks` computes networks' gradients, and
+`PackedDensity` makes a density's steps, which may be compiled. The microcanonical samplers' step, which may be
+compiled, is
 `raychains.chain.isokinetic_pack`: there those members that are behind move until all are at one step.
 """
 
@@ -140,7 +142,8 @@ class Pack:
     # Steps
 
     def advance(self, chain: Member, stop: Stop) -> list[Any]:
-        """Run to a member's next events, together with all others, and return them; empty if it is done or ``stop()`` held.
+        """Run to a member's next events, together with all others, and return them; empty if it is done or ``stop()``
+        held.
 
         Nobody makes a step before every member's thread has come here: the last one steps for all.
 
@@ -286,7 +289,8 @@ class Pack:
         return 1
 
     def _losses_of(self, number: int, rows: Sequence[Row], networks: PackedNetworks) -> Tensor:
-        """Return the losses, [rows], of the ``number``-th of the prepared steps, and fill in gradients, or measure the last layer."""
+        """Return the losses, [rows], of the ``number``-th of the prepared steps, and fill in gradients, or measure the
+        last layer."""
         measured: dict[Row, Tensor] = {}
         for row in rows if self._measures else ():
             row.chain.apply(row.next_setting)
@@ -317,7 +321,8 @@ class Pack:
                 row.result = error
 
     def _stages(self, number: int, rows: Sequence[Row], networks: PackedNetworks) -> None:
-        """Make the ``number``-th of the prepared steps with several gradients, after each of which every row moves by itself."""
+        """Make the ``number``-th of the prepared steps with several gradients, after each of which every row moves by
+        itself."""
         going: dict[Row, Generator[int, Any, Any]] = {}
         gradients = rows[0].chain.sampler.gradients_per_step
         for row in rows:
@@ -333,7 +338,8 @@ class Pack:
                 self._send(going, networks.gradients(*batch))
 
     def _send(self, going: dict[Row, Generator[int, Any, Any]], losses: Tensor | None) -> None:
-        """Move every row to where its next gradient is taken, or to its step's end, with the last one's loss; ended rows go."""
+        """Move every row to where its next gradient is taken, or to its step's end, with the last one's loss; ended
+        rows go."""
         for row, stages in list(going.items()):
             try:
                 stages.send(None if losses is None else losses[row.index])

@@ -50,7 +50,8 @@ class PackBatches:
         self._stale = True
 
     def prepare(self, rows: Iterable[Row], moving: Iterable[Row], steps: int) -> None:
-        """Prepare the batches of the coming steps: of the rows that move, or of all rows where batches stay the same."""
+        """Prepare the batches of the coming steps: of the rows that move, or of all rows where batches stay the
+        same."""
         if self.whole and not self._stale:
             return
         for row in rows if self.whole else moving:
@@ -80,7 +81,8 @@ class PackBatches:
             self._indices[last, at] = taken[full * batch :][places]
 
     def _divided(self, examples: int) -> tuple[Any, Any]:
-        """Return the places of each sub-batch's examples in a batch, [parts, size], and their weights; the rest have weight 0."""
+        """Return the places of each sub-batch's examples in a batch, [parts, size], and their weights; the rest have
+        weight 0."""
         places, weights = np.zeros((self._parts, self.size), dtype=np.int64), np.zeros((self._parts, self.size))
         for part, own in enumerate(np.array_split(np.arange(examples), min(self._parts, examples))):
             places[part, : len(own)], weights[part, : len(own)] = own, 1 / len(own)
@@ -99,7 +101,8 @@ class PackBatches:
         return int(np.count_nonzero(self._weights[0 if self.whole else part, row.index]))
 
     def take(self, part: int, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Fill in ``inputs`` [rows, values, examples] of the ``part``-th sub-batch; return its targets, [rows, examples, …], and weights."""
+        """Fill in ``inputs`` [rows, values, examples] of the ``part``-th sub-batch; return its targets, [rows,
+        examples, …], and weights."""
         at = 0 if self.whole else part
         if not self.whole or self._stale:
             indices = self._step_indices[at]

@@ -64,7 +64,8 @@ class Member(Protocol):
         """Note steps that were made, the last of them under ``setting``; return the events."""
 
     def measure_last_layer(self) -> Tensor | None:
-        """Measure the last layer on the next step's batch and return its loss, if the sampler's settings are such; else None."""
+        """Measure the last layer on the next step's batch and return its loss, if the sampler's settings are such; else
+        None."""
 
 
 @dataclass(eq=False)
@@ -80,7 +81,8 @@ class Row:
     """Set while `Pack.advance` is asked for this row."""
     result: list[Any] | Exception | None = None
     held: list[Any] = field(default_factory=list)
-    """Progress that waits for a sample, a stop or `HELD`: to wake a thread for each would cost more than a small step."""
+    """Progress that waits for a sample, a stop or `HELD`: to wake a thread for each would cost more than a small
+    step."""
     since: float = 0.0
     """When `Pack.advance` was asked."""
     at: int = -1

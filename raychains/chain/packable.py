@@ -1,4 +1,5 @@
-"""Which chains can be rows of one pack: the reasons why a chain cannot, and what all chains of a pack have in common."""
+"""Which chains can be rows of one pack: the reasons why a chain cannot, and what all chains of a pack have in
+common."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from raychains.core import gpus
 from raychains.tasks.base import LogDensity
 
 COMPILED = 8
-"""Steps of a density that one call of a compiled function makes: 8 take about 14 s to compile, and 16 some twice as long."""
+"""Steps of a density that one call of a compiled function makes: 8 take about 14 s to compile, and 16 some twice as
+long."""
 
 
 class PackedDensity:
@@ -29,7 +30,8 @@ class PackedDensity:
         """Positions after each of the prepared steps."""
 
     def step(self, number: int, steps: int, rows: Sequence[Row]) -> int:
-        """Make the ``number``-th of the prepared ``steps``; return how many were made, several where they are compiled."""
+        """Make the ``number``-th of the prepared ``steps``; return how many were made, several where they are
+        compiled."""
         if self._compiles and steps - number >= COMPILED:
             self._compiled_steps(number, rows)
             return COMPILED

@@ -55,7 +55,8 @@ class PackedNetworks:
             self._network.drop(row.index, self.batches.examples(part, row), row.dropout)
 
     def batch(self, part: int) -> Batch:
-        """Fill in the networks' inputs of a prepared sub-batch; return its targets, [rows, examples, …], weights, and what compiled gradients read."""
+        """Fill in the networks' inputs of a prepared sub-batch; return its targets, [rows, examples, …], weights, and
+        what compiled gradients read."""
         batch = self.batches.take(part, self._network.inputs)
         return (*batch, *self._network.read()) if isinstance(self._network, stacked.TracedNetwork) else batch
 

@@ -39,7 +39,8 @@ def check_task(spec: ChainSpec, task: Task, name: str) -> None:
     """Refuse settings of networks for a density: its gradient is a formula in full precision.
 
     Raises:
-        UserError: half precisions, compilation without a pack or frozen parameters of a density; CUDA graphs of a task that cannot be recorded.
+        UserError: half precisions, compilation without a pack or frozen parameters of a density; CUDA graphs of a task
+            that cannot be recorded.
     """
     density = task.low_dimensional
     ok = not density or spec.precision in ("fp32", "fp64")
@@ -57,7 +58,8 @@ def check_task(spec: ChainSpec, task: Task, name: str) -> None:
 
 
 def check_prior(task: Task, spec: ChainSpec) -> None:
-    """The prior counts once: the task's, the spec's or the sampler's weight decay; a local chain has one around its start besides."""
+    """The prior counts once: the task's, the spec's or the sampler's weight decay; a local chain has one around its
+    start besides."""
     if task.prior is not None and spec.lanes > 1:
         raise UserError(f"lanes must be 1 for a task with a prior of its own, got {spec.lanes}")
     if spec.prior is not None and spec.prior.kind != Centred.kind:
@@ -194,8 +196,8 @@ def _check_compiler(kind: str, device: torch.device) -> None:
     compilers = (os.environ[names[0]],) if names[0] in os.environ else names[1]
     if not any(shutil.which(c) for c in compilers):
         raise UserError(
-            f"compile must be none on this machine, got {kind}: torch.compile needs a compiler ({' or '.join(compilers)}), "
-            "and there is none on PATH"
+            f"compile must be none on this machine, got {kind}: torch.compile needs a compiler "
+            f"({' or '.join(compilers)}), and there is none on PATH"
         )
 
 
@@ -221,7 +223,8 @@ def _switches(spec: ChainSpec) -> Iterator[None]:
 
 
 def _tf32() -> tuple[bool, bool]:
-    """Return whether matrix products and convolutions of fp32 use TF32; torch refuses to say after a mixture of its two ways."""
+    """Return whether matrix products and convolutions of fp32 use TF32; torch refuses to say after a mixture of its two
+    ways."""
     try:
         return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     except RuntimeError:

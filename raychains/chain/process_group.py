@@ -2,8 +2,8 @@
 
 A global batch is cut into M micro-batches, which are dealt out to the ranks in contiguous runs. Their gradients are the
 leaves of one binary tree over 0 … M−1, halved at the middle, whatever the number of ranks: a rank adds up the subtrees
-that lie wholly in its run, and who owns a stretch of the parameters adds the rest. So the sum has the same bits for 1, 2
-or 64 ranks, and after any resume; all-reduce, whose order follows buckets and ranks, has not.
+that lie wholly in its run, and who owns a stretch of the parameters adds the rest. So the sum has the same bits for 1,
+2 or 64 ranks, and after any resume; all-reduce, whose order follows buckets and ranks, has not.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ class Group:
     rank, size = 0, 1
 
     def total(self, leaf: Callable[[int], Tensor], leaves: int) -> Tensor:
-        """Return the sum of ``leaf(m)`` over all micro-batches, the same bits on every rank; one rank makes each leaf."""
+        """Return the sum of ``leaf(m)`` over all micro-batches, the same bits on every rank; one rank makes each
+        leaf."""
         return add_up(leaf, (0, leaves))
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
@@ -190,7 +191,8 @@ class Ranks(Group):
             raise self._missed(error) from None
 
     def total(self, leaf: Callable[[int], Tensor], leaves: int) -> Tensor:
-        """Return the tree's sum: each rank adds up its subtrees, owners of stretches join them, and all gather these."""
+        """Return the tree's sum: each rank adds up its subtrees, owners of stretches join them, and all gather
+        these."""
         self._arrive()
         whole = (0, leaves)
         runs = [cover(run_of(r, self.size, leaves), whole) for r in range(self.size)]
@@ -263,7 +265,8 @@ class Ranks(Group):
             raise self._missed(error) from None
 
     def leave(self, reason: str, *, lost: bool = False, rank: int | None = None) -> None:
-        """Publish why this rank leaves, or another ``rank`` that cannot say so: its own error, or its machine's (``lost``)."""
+        """Publish why this rank leaves, or another ``rank`` that cannot say so: its own error, or its machine's
+        (``lost``)."""
         with contextlib.suppress(RuntimeError):
             self._board.set(f"{'lost' if lost else 'failed'}/{self.rank if rank is None else rank}", reason)
 
@@ -290,7 +293,8 @@ class Ranks(Group):
             return RankMissing(f"rank {self.rank} of {self.size}: rank 0 is gone ({format_error(error)})")
         behind = [str(r) for r in range(self.size) if at[r] == min(at) and r != self.rank]
         return RankMissing(
-            f"rank {self.rank} of {self.size} waited in vain for rank {' or '.join(behind) or 'another'}: {format_error(error)}"
+            f"rank {self.rank} of {self.size} waited in vain for rank {' or '.join(behind) or 'another'}: "
+            f"{format_error(error)}"
         )
 
     def _gone(self) -> RankFailed | RankMissing | None:

@@ -187,8 +187,8 @@ def _compare(
         raise _refused(task, changed, fails) from None
     if not built:
         raise UserError(
-            f"task {tasks.name_of(task)!r} must build equal models at equal seeds, got two that differ: draw initial values "
-            "from torch, random or numpy.random"
+            f"task {tasks.name_of(task)!r} must build equal models at equal seeds, got two that differ: draw initial "
+            "values from torch, random or numpy.random"
         )
     if not same:
         raise _refused(task, changed)
@@ -316,7 +316,8 @@ def _try_smallest(spec: ChainSpec, chain: Chain) -> None:
 
 
 def _smallest(task: Task, order: Sequence[Any], count: int) -> Tensor | None:
-    """Return the smallest of the ``count`` parts of an epoch's batches; None where batches are no tensors of indices."""
+    """Return the smallest of the ``count`` parts of an epoch's batches; None where batches are no tensors of
+    indices."""
     batches = [order[i] for i in {0, len(order) - 1}]
     if not all(isinstance(batch, Tensor) for batch in batches):
         return None
@@ -400,7 +401,8 @@ def _bare(value: Any) -> Any:
 
 
 def _attributes(task: Task, model: nn.Module) -> dict[str, Any]:
-    """Return what can be compared of a task's, its model's and the modules' attributes but for parameters and buffers."""
+    """Return what can be compared of a task's, its model's and the modules' attributes but for parameters and
+    buffers."""
     usual = {*vars(nn.Module()), "forward"}
     owners = {"": task, **{f"{type(m).__name__}.": m for m in model.modules()}}
     return {

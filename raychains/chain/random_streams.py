@@ -42,7 +42,8 @@ class RandomStreams:
             set_streams(self._device, outside)
 
     def begin_gradient(self, number: int) -> None:
-        """Start Python's and NumPy's generators for the chain's ``number``-th gradient, if it is of a user's network."""
+        """Start Python's and NumPy's generators for the chain's ``number``-th gradient, if it is of a user's
+        network."""
         if self._globals is not None:
             seed_globals(self._globals, number)
 
@@ -63,8 +64,8 @@ class RandomStreams:
         if len(state["dropout"]) != len(streams(self._device)):
             here, there = ("GPU", "CPU") if gpus.is_gpu(self._device) else ("CPU", "GPU")
             raise UserError(
-                f"the checkpoint of chain {self._spec.digest[:12]} is of a {there}, whose random streams a {here} does not have: "
-                f"resume the chain on a {there}"
+                f"the checkpoint of chain {self._spec.digest[:12]} is of a {there}, whose random streams a {here} "
+                f"does not have: resume the chain on a {there}"
             )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

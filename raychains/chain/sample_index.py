@@ -16,7 +16,8 @@ def expected_samples(spec: ChainSpec, variable: str | None = None) -> int:
 
 
 def position(spec: ChainSpec, meta: SampleMeta) -> int:
-    """Return the position of a sample among all samples of its chain, in the order in which the chain yields them, from 0."""
+    """Return the position of a sample among all samples of its chain, in the order in which the chain yields them, from
+    0."""
     counts = per_keep(spec)
     before = list(counts).index(meta.variable)
     keep, nth = divmod(meta.index, counts[meta.variable])

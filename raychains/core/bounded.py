@@ -1,7 +1,7 @@
 """Reads of files that somebody else may have written: regular ones only, and no more than this machine can hold.
 
-Every file of a store or a data root is read through here. Sizes are looked at before anything is read or unpacked: a file
-that takes no space on the disk may claim any length, and a table of a few kilobytes any number of rows.
+Every file of a store or a data root is read through here. Sizes are looked at before anything is read or unpacked: a
+file that takes no space on the disk may claim any length, and a table of a few kilobytes any number of rows.
 """
 
 from __future__ import annotations
@@ -151,9 +151,10 @@ def rows_of(
 ) -> pa.Table:
     """Return a parquet file, or some of its row groups and columns; raises as `table` does.
 
-    It is read in parts, which are measured: what a damaged file says of its columns cannot be asked for, since pyarrow aborts the
-    process (no exception passes ``RowGroupMetaData.column``), and a page may stand for any number of equal values. Arrow's threads are
-    not used: they let go of Python's bytes a moment after the table is there, and abort a process that ends just then.
+    It is read in parts, which are measured: what a damaged file says of its columns cannot be asked for, since pyarrow
+    aborts the process (no exception passes ``RowGroupMetaData.column``), and a page may stand for any number of equal
+    values. Arrow's threads are not used: they let go of Python's bytes a moment after the table is there, and abort a
+    process that ends just then.
     """
     import pyarrow as pa
 

@@ -19,12 +19,12 @@ from raychains.core.spec import MOST_ROWS
 from raychains.core.validation import above_1, at_least_0, fraction, integer, open_fraction, positive, positive_int
 
 MEASURES = (
-    f"Further analyses: {', '.join(modules_defining('measures', 'MEASURE'))}. Each has tables and figures of its own in the "
-    "run's folder and report: docs/reference/measures.md. module:MEASURE is one of your own."
+    f"Further analyses: {', '.join(modules_defining('measures', 'MEASURE'))}. Each has tables and figures of its own "
+    "in the run's folder and report: docs/reference/measures.md. module:MEASURE is one of your own."
 )
 TASK = (
-    f"The task to sample: one of {', '.join(known_names('task'))}; or module:make_task, a task of your own, searched from the "
-    "current folder on (see raychains init-task and init-density)."
+    f"The task to sample: one of {', '.join(known_names('task'))}; or module:make_task, a task of your own, searched "
+    "from the current folder on (see raychains init-task and init-density)."
 )
 SAMPLER = f"One of {' '.join(known_names('sampler'))}, or module:Class of your own"
 SCHEDULE = f"One of {' '.join(known_names('schedule'))}, or module:Class of your own"
@@ -67,7 +67,8 @@ class Common(Options):
     """Options of the store and of the resources."""
 
     store: str = ""
-    """Folder of the run store, or any URI that pyarrow knows (s3://bucket/prefix); default RAYCHAINS_STORE, else runs."""
+    """Folder of the run store, or any URI that pyarrow knows (s3://bucket/prefix); default RAYCHAINS_STORE, else
+    runs."""
     name: Text = None
     """Name of the run; by default the task and the first digits of the plan's digest, so one plan has one name."""
     resume: bool = False
@@ -79,32 +80,38 @@ class Common(Options):
     namespace: str = "raychains"
     """Ray's namespace, in which the actors have their names: raychains/NAME/chain-worker-0-1a2b3c."""
     cpus_per_chain: Count = 1
-    """CPU cores per chain, which are also its torch threads. Another number makes other chains: keep it when you resume."""
+    """CPU cores per chain, which are also its torch threads. Another number makes other chains: keep it when you
+    resume."""
     gpus_per_chain: NotNegative = None
-    """GPUs per chain: 1/k shares one between k chains; default 1 where Ray has GPUs, else 0. 8 is eight workers of one each."""
+    """GPUs per chain: 1/k shares one between k chains; default 1 where Ray has GPUs, else 0. 8 is eight workers of one
+    each."""
     workers_per_chain: MaybeCount = None
-    """Processes that run each chain together, each with cpus_per_chain and at most one GPU; the batch is divided among them.
-    Samples do not depend on their number, given micro_batch."""
+    """Processes that run each chain together, each with cpus_per_chain and at most one GPU; the batch is divided among
+    them. Samples do not depend on their number, given micro_batch."""
     accelerator_type: Text = None
-    """Run chains, and evaluators with a share of a GPU, on GPUs of this type only, named as Ray does: A100, H100, T4."""
+    """Run chains, and evaluators with a share of a GPU, on GPUs of this type only, named as Ray does: A100, H100,
+    T4."""
     concurrent: MaybeCount = None
-    """Largest number of chains that run at once; default as many as the cluster holds. On a cluster that was joined, that
-    many workers are requested even if no node has room yet, so that an autoscaler adds nodes."""
+    """Largest number of chains that run at once; default as many as the cluster holds. On a cluster that was joined,
+    that many workers are requested even if no node has room yet, so that an autoscaler adds nodes."""
     slot_timeout: MaybeDuration = None
-    """Time that a run without any running chain waits for room, in seconds or as 5min, 1h, before it ends, to be resumed;
-    default 15min if no node has room, and no limit if others occupy it."""
+    """Time that a run without any running chain waits for room, in seconds or as 5min, 1h, before it ends, to be
+    resumed; default 15min if no node has room, and no limit if others occupy it."""
     stall_timeout: Duration = 30.0
-    """A running chain that makes no step for this long, or for 20 times its slowest step if that is longer, is reported as
-    stalled; after three times that another worker takes over. Before its second step the times are 10 and 60 times this value.
-    In seconds or as 30s, 5min. Evaluations are watched likewise: docs/reliability/failures.md"""
+    """A running chain that makes no step for this long, or for 20 times its slowest step if that is longer, is reported
+    as stalled; after three times that another worker takes over. Before its second step the times are 10 and 60 times
+    this value. In seconds or as 30s, 5min. Evaluations are watched likewise: docs/reliability/failures.md"""
     evaluators: MaybeCount = None
     """Evaluation workers; default one for every two slots, and one in all where they hold GPUs."""
     gpus_per_evaluator: NotNegative = None
-    """GPUs per evaluation worker, 1/k or whole ones, which chains then do without; default 0: it predicts on the CPU."""
+    """GPUs per evaluation worker, 1/k or whole ones, which chains then do without; default 0: it predicts on the
+    CPU."""
     checkpoint_every: Duration = 60.0
-    """Time between checkpoints of each chain, in seconds or as 60s, 5min, 1h; ends of cycles have checkpoints as well."""
+    """Time between checkpoints of each chain, in seconds or as 60s, 5min, 1h; ends of cycles have checkpoints as
+    well."""
     max_failures: Natural = 3
-    """Losses of its worker in a row, without progress, that a chain survives; also how often on_divergence restarts it."""
+    """Losses of its worker in a row, without progress, that a chain survives; also how often on_divergence restarts
+    it."""
     max_preemptions: MaybeNatural = None
     """Times that a chain leaves a node which will be gone soon, as spot machines are; default any number."""
     on_divergence: Annotated[str, Form(metavar="{stop,restart-cycle,drop-chain}")] = "stop"
@@ -112,10 +119,11 @@ class Common(Options):
     and its arms have no result; restart-cycle goes back to the start of its cycle with fresh noise; drop-chain
     evaluates its arms without it."""
     bins: Annotated[int | None, Form(check=partial(integer, least=1, most=1000))] = None
-    """Bins of calibration errors and reliability diagrams; default 15, or those that the run was evaluated with before. 8 is ATMC's number."""
+    """Bins of calibration errors and reliability diagrams; default 15, or those that the run was evaluated with before.
+    8 is ATMC's number."""
     keep_predictions: Annotated[str, Form(metavar="{auto,all,none}")] = "auto"
-    """Keep samples' predictions in the store, for further measures without a forward pass; auto: all of a run if they take at most
-    1 GB, else none. With measures, raychains evaluate treats auto as all, and refuses the value none."""
+    """Keep samples' predictions in the store, for further measures without a forward pass; auto: all of a run if they
+    take at most 1 GB, else none. With measures, raychains evaluate treats auto as all, and refuses the value none."""
     object_store_memory: MaybeCount = None
     """Bytes of Ray's object store when Ray is started here; default 1 GB or 20 % of the memory, whichever is less."""
     callback: Names = ()
@@ -159,14 +167,15 @@ class Sampling(Common):
     samples_per_cycle: MaybeCount = None
     """Samples kept at the end of each cycle."""
     thinning: MaybeCount = None
-    """Steps between kept samples; default 1 for densities and an epoch for networks, or within cycles the share of one that the task
+    """Steps between kept samples; default 1 for densities and an epoch for networks, or within cycles the share of one
+    that the task
     names: half of one for a network of your own."""
     lr: Annotated[PerSampler, Form(per_sampler=True, check=positive)] = None
-    """Initial step size on the mean-loss scale, as in torch.optim.SGD. Here and wherever SAMPLER=… is shown, a comparison's
-    samplers may differ, as in sgld=.1,sghmc=.01; those that are not named have their defaults."""
+    """Initial step size on the mean-loss scale, as in torch.optim.SGD. Here and wherever SAMPLER=… is shown, a
+    comparison's samplers may differ, as in sgld=.1,sghmc=.01; those that are not named have their defaults."""
     final_lr: Annotated[PerSampler, Form(per_sampler=True, check=positive)] = None
-    """Step size at the last step of a linear, exponential or decreasing schedule; default a hundredth of lr, of a decreasing one what
-    the task says."""
+    """Step size at the last step of a linear, exponential or decreasing schedule; default a hundredth of lr, of a
+    decreasing one what the task says."""
     burn_in: Annotated[IntegerPerSampler, Form(per_sampler=True, check=integer)] = None
     """Epochs (steps of a density) without noise at the start of the run, or of each cycle; instead of β."""
     temperature_ramp: Annotated[PerSampler, Form(per_sampler=True, check=fraction)] = None
@@ -178,37 +187,40 @@ class Sampling(Common):
     weight_decay: Annotated[PerSampler, Form(per_sampler=True, check=at_least_0)] = None
     """Strength λ of the Gaussian prior N(0, 1/(Nλ)) on the mean-loss scale."""
     prior: Annotated[Sequence[str], Form(metavar="[PATTERN=]PRIOR …", objects=True)] = ()
-    """The prior of a network's parameters, instead of weight_decay: gaussian:STD, fan-in:GAIN (N(0, GAIN²/fan_in) on weights, N(0, 1) on
-    others), laplace:SCALE, student-t:DF,SCALE; or one for each pattern of names, as in '*.weight=fan-in:1' '*.bias=gaussian:1'.
-    docs/how-to/own-model.md"""
+    """The prior of a network's parameters, instead of weight_decay: gaussian:STD, fan-in:GAIN (N(0, GAIN²/fan_in) on
+    weights, N(0, 1) on others), laplace:SCALE, student-t:DF,SCALE; or one for each pattern of names, as in
+    '*.weight=fan-in:1' '*.bias=gaussian:1'. docs/how-to/own-model.md"""
     batch_size: MaybeCount = None
     """Examples per gradient step."""
     micro_batch: MaybeCount = None
-    """Examples of the pieces that a batch's gradient is added up from, each normalised by itself in BatchNorm; default the
-    whole batch, or a worker's share of it."""
+    """Examples of the pieces that a batch's gradient is added up from, each normalised by itself in BatchNorm; default
+    the whole batch, or a worker's share of it."""
     batchnorm: Annotated[str | None, Form(metavar="{keep,reestimate,shared,refuse}")] = None
-    """BatchNorm's running statistics in samples: keep the chain's, reestimate by a pass over the training data, shared (the
-    chain's for draws of other variables, too: an ablation), or refuse."""
+    """BatchNorm's running statistics in samples: keep the chain's, reestimate by a pass over the training data, shared
+    (the chain's for draws of other variables, too: an ablation), or refuse."""
     precision: Annotated[str, Form(metavar="{fp32,tf32,bf16,fp64}")] = "fp32"
     """Arithmetic of the network: tf32 rounds factors of products (GPUs), bf16 runs the forward pass in half precision;
     parameters, sampler and loss stay in single precision then. docs/concepts/execution.md says what is exact where."""
     compile: Annotated[str, Form(metavar="{none,default,cuda-graphs}")] = "none"
-    """torch.compile of the network's forward pass (cuda-graphs: and a GPU records gradients), or of steps of a density or a microcanonical pack; never exact on resume."""
+    """torch.compile of the network's forward pass (cuda-graphs: and a GPU records gradients), or of steps of a density
+    or a microcanonical pack; never exact on resume."""
     pack: Annotated[str, Form(metavar="WIDTH", check=pack_width)] = "none"
     """Chains that one worker steps as one vectorised program: a number, auto (up to 20, for small networks of linear
-    layers), or none. It pays where a step is short; chains of another width are other chains. docs/concepts/execution.md"""
+    layers), or none. It pays where a step is short; chains of another width are other chains.
+    docs/concepts/execution.md"""
     fast: bool = False
     """Let a GPU tune its kernels and use those that are not reproducible: the same law, other bytes on resume."""
     exact: bool = True
-    """Try your own task before it first runs, and refuse it if its chain depends on more than a checkpoint holds. With --no-exact
-    it runs, marked as not exact on resume, and a GPU's kernels are as for fast."""
+    """Try your own task before it first runs, and refuse it if its chain depends on more than a checkpoint holds. With
+    --no-exact it runs, marked as not exact on resume, and a GPU's kernels are as for fast."""
     init_from: Annotated[str | None, Form(objects=True)] = None
-    """File at which all chains start: safetensors, or a torch state dict (its content is part of the chain's digest); in
-    Python also a module or a state dict. Or deep-ensemble[:epochs,patience]: each chain starts at a member of a deep ensemble,
-    which is trained first and stopped early, as those of mile do; none starts them at random. docs/concepts/execution.md"""
+    """File at which all chains start: safetensors, or a torch state dict (its content is part of the chain's digest);
+    in Python also a module or a state dict. Or deep-ensemble[:epochs,patience]: each chain starts at a member of a deep
+    ensemble, which is trained first and stopped early, as those of mile do; none starts them at random.
+    docs/concepts/execution.md"""
     init_strict: bool = True
-    """Require that init_from has all tensors of the network and no others. Otherwise those that fit by name and shape are
-    taken, the rest is initialised by seed 0, and the plan lists both."""
+    """Require that init_from has all tensors of the network and no others. Otherwise those that fit by name and shape
+    are taken, the rest is initialised by seed 0, and the plan lists both."""
     sample_only: Patterns = ()
     """Shell patterns of the parameters to sample, e.g. 'fc.*'; the others stay at init_from, which is needed."""
     sampler_settings: Settings = ()
@@ -236,16 +248,16 @@ class _OfTask(Sampling):
 
     task: Annotated[str, Form(objects=True, help=TASK)] = "digits"
     backend: Annotated[str, Form(metavar="{ray,process}")] = "ray"
-    """Where chains and evaluators run: in processes of Ray, or without Ray as threads of this process, on its CPU and one chain
-    (or pack) at a time. The samples are the same; for small tasks process starts seconds earlier."""
+    """Where chains and evaluators run: in processes of Ray, or without Ray as threads of this process, on its CPU and
+    one chain (or pack) at a time. The samples are the same; for small tasks process starts seconds earlier."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run(_OfTask):
     """Sample one posterior: one task, one sampler, one schedule, several chains.
 
-    Writes samples, an evaluation and a report to STORE/runs/NAME. With --options FILE the options that a JSON file names,
-    such as a sweep's best.json, have its values; the command line's come first.
+    Writes samples, an evaluation and a report to STORE/runs/NAME. With --options FILE the options that a JSON file
+    names, such as a sweep's best.json, have its values; the command line's come first.
 
     Example: raychains run --task digits --sampler csghmc --chains 2 --epochs 80
     """
@@ -308,8 +320,8 @@ class Compare(_OfTask):
     """Compare parallel with single chains at equal cost, as cSG-MCMC's Table 2 (classifiers) or Table 4 (densities).
 
     The arms are cyclical + parallel (E epochs, n chains), decreasing + parallel (E, n), decreasing + parallel (E/2, n)
-    and cyclical + single (E, 1), for every sampler. Chains that two arms share run once. With --options FILE the options
-    that a JSON file names have its values; the command line's come first.
+    and cyclical + single (E, 1), for every sampler. Chains that two arms share run once. With --options FILE the
+    options that a JSON file names have its values; the command line's come first.
 
     Example: raychains compare --task digits --sampler sgld sghmc --epochs 200 --repeats 5
     """
@@ -318,8 +330,8 @@ class Compare(_OfTask):
         Sequence[str],
         Form(
             objects=True,
-            help="Methods to compare; default the task's. One that names its schedule, like csgld, has only that schedule's "
-            f"arms. {SAMPLER}.",
+            help="Methods to compare; default the task's. One that names its schedule, like csgld, has only that "
+            f"schedule's arms. {SAMPLER}.",
         ),
     ] = ()
     schedule: Annotated[
@@ -333,12 +345,14 @@ class Compare(_OfTask):
 class Local(_OfTask):
     """Sample the local posterior around trained networks and estimate their local learning coefficient (LLC).
 
-    Chains start at a checkpoint w* (init_from) and have the target exp(−nβ·L(w) − (γ/2)‖w − w*‖²), L the mean loss over the n
-    training examples. The LLC is λ̂ = nβ·(E[L(w)] − L(w*)): ½ for each direction that the data pin down, less for the others.
-    Every checkpoint is an arm, once for the sampled parameters and once for each of --groups. Results are in the run's page and
-    in its tables llc, llc_chains, llc_trace, llc_examples, …; docs/how-to/local-learning-coefficient.md says what to look at.
+    Chains start at a checkpoint w* (init_from) and have the target exp(−nβ·L(w) − (γ/2)‖w − w*‖²), L the mean loss over
+    the n training examples. The LLC is λ̂ = nβ·(E[L(w)] − L(w*)): ½ for each direction that the data pin down, less for
+    the others. Every checkpoint is an arm, once for the sampled parameters and once for each of --groups. Results are
+    in the run's page and in its tables llc, llc_chains, llc_trace, llc_examples, …;
+    docs/how-to/local-learning-coefficient.md says what to look at.
 
-    Example: raychains local --task mytask:make_task --init-from step100.pt step200.pt --epochs 200 --groups 'fc1.*' 'fc2.*'
+    Example: raychains local --task mytask:make_task --init-from step100.pt step200.pt --epochs 200 --groups 'fc1.*'
+    'fc2.*'
     """
 
     usual: ClassVar[Sequence[str]] = ("init_from", "burn_in", "batch_size")
@@ -359,15 +373,15 @@ class Local(_OfTask):
     """Options of other commands that this one has no use for, with the reason; its help leaves them out."""
 
     init_from: Annotated[Sequence[str], Form(metavar="FILE …", objects=True)] = ()  # type: ignore[assignment]
-    """Checkpoints of the task's network, such as those of one training run, an arm each; files as for raychains run, in Python also
-    modules and state dicts."""
+    """Checkpoints of the task's network, such as those of one training run, an arm each; files as for raychains run, in
+    Python also modules and state dicts."""
     gamma: Annotated[float, Form(check=at_least_0)] = 1.0
     """γ: strength of the pull to the checkpoint; 0 is none, and then the chains of a network leave it."""
     nbeta: Positive = None
     """nβ: the number of examples times the inverse temperature; default n/ln n."""
     epsilon: Positive = None
-    """ε: step size of SGLD, Δw = −(ε/2)·(nβ·∇L + γ(w − w₀)) + N(0, ε), w₀ the checkpoint; default 1e-4. It is lr = ε·nβ/2 on the mean-loss scale,
-    which may be given instead."""
+    """ε: step size of SGLD, Δw = −(ε/2)·(nβ·∇L + γ(w − w₀)) + N(0, ε), w₀ the checkpoint; default 1e-4. It is lr =
+    ε·nβ/2 on the mean-loss scale, which may be given instead."""
     parameters: Patterns = ()
     """Shell patterns of the sampled parameters, such as 'fc.*'; the others stay at the checkpoint. Default all."""
     groups: Patterns = ()
@@ -377,7 +391,8 @@ class Local(_OfTask):
     burn_in: MaybeNatural = None
     """Epochs at the start of each chain whose draws are not kept; they have noise. Default a fifth."""
     sampler: Annotated[str, Form(metavar="{sgld,psgld,sghmc}")] = "sgld"
-    """Sampler of the chains; psgld scales each coordinate by the root mean square of its gradients (RMSProp), frozen after the burn-in."""
+    """Sampler of the chains; psgld scales each coordinate by the root mean square of its gradients (RMSProp), frozen
+    after the burn-in."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -429,7 +444,8 @@ class Sweep(Run):
     random: MaybeCount = None
     """Draw this many points of the space, independently."""
     optuna: MaybeCount = None
-    """Let Optuna choose this many points of the space, each by the results so far; needs the extra raychains[optuna]."""
+    """Let Optuna choose this many points of the space, each by the results so far; needs the extra
+    raychains[optuna]."""
     metric: str = "nll"
     """The metric of the split val that decides: nll, error, brier, ece, …"""
     asha: bool = False
@@ -468,19 +484,20 @@ class Evaluate(Common):
     """The task's split, such as test or train; default the run's own."""
     views: Names = ()
     """Parts of each arm's samples to evaluate by themselves too: chains, cycles, stages, samples, variables (θ, θₐ),
-    without-chain (all but one chain), first:N (the N samples that come first). They take the place of an earlier call's."""
+    without-chain (all but one chain), first:N (the N samples that come first). They take the place of an earlier
+    call's."""
     weights: Names = ()
-    """Weightings of samples besides the equal one: harmonic (cycles by their training likelihoods, cSG-MCMC's appendix F),
-    stacking (on the split val), truncated (densities: by the posterior's mass that each cycle explored)."""
+    """Weightings of samples besides the equal one: harmonic (cycles by their training likelihoods, cSG-MCMC's appendix
+    F), stacking (on the split val), truncated (densities: by the posterior's mass that each cycle explored)."""
     measures: Annotated[Sequence[str], Form(help=MEASURES)] = ()
     reference: Text = None
-    """Reference of the measure fidelity: hmc, or a file of probabilities. hmc makes draws of this posterior by Hamiltonian Monte
-    Carlo, in minutes for small networks; a file is .npy, .npz or .csv [examples, classes] in the split's order; default HMC's
-    probabilities in the data root, of CIFAR-10's test examples."""
+    """Reference of the measure fidelity: hmc, or a file of probabilities. hmc makes draws of this posterior by
+    Hamiltonian Monte Carlo, in minutes for small networks; a file is .npy, .npz or .csv [examples, classes] in the
+    split's order; default HMC's probabilities in the data root, of CIFAR-10's test examples."""
     against: Text = None
-    """File of predictions of your own on the split, .npy, .npz or .csv: probabilities [examples, classes], or of a regression the
-    means and in the last column the standard deviation, [examples, outputs + 1]. The measure against says, with intervals, by how
-    much the run predicts better."""
+    """File of predictions of your own on the split, .npy, .npz or .csv: probabilities [examples, classes], or of a
+    regression the means and in the last column the standard deviation, [examples, outputs + 1]. The measure against
+    says, with intervals, by how much the run predicts better."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -507,16 +524,16 @@ class Export(Options):
     data_root: Text = None
     """Folder with the data sets, which the task's identity is checked against; default as for run."""
     trust: bool = False
-    """Import the modules of your own tasks, samplers and schedules that the run names, which runs their code. Without it
-    nothing is imported because a store names it, and a task of your own is needed for its network."""
+    """Import the modules of your own tasks, samplers and schedules that the run names, which runs their code. Without
+    it nothing is imported because a store names it, and a task of your own is needed for its network."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Serve(Options):
     """Answer requests for predictions over HTTP by Ray Serve, from an exported file or from a run that may still go on.
 
-    Needs the extra serve: pip install "raychains[serve]". Whoever reaches the port may ask: Ray's token does not protect HTTP.
-    docs/how-to/serve.md
+    Needs the extra serve: pip install "raychains[serve]". Whoever reaches the port may ask: Ray's token does not
+    protect HTTP. docs/how-to/serve.md
 
     Example: raychains serve runs/runs/digits-1a2b3c4d --port 8000
     """
@@ -530,7 +547,8 @@ class Serve(Options):
     first: MaybeCount = None
     """Number of a run's samples to take, the first draws of all chains first; default all that are there."""
     host: str = "127.0.0.1"
-    """Address to listen at; the default is reached from this machine only, 0.0.0.0 from every other one, without a password."""
+    """Address to listen at; the default is reached from this machine only, 0.0.0.0 from every other one, without a
+    password."""
     port: Annotated[int, Form(check=partial(integer, least=1, most=65535))] = 8000
     """Port to listen at."""
     name: str = "raychains"
@@ -556,8 +574,8 @@ class Serve(Options):
     data_root: Text = None
     """Folder with a run's data sets, which the task's identity is checked against; default as for run."""
     trust: bool = False
-    """Import the modules of your own tasks, samplers, schedules and networks that the run or the file names, which runs their
-    code. Without it nothing is imported because a store names it."""
+    """Import the modules of your own tasks, samplers, schedules and networks that the run or the file names, which runs
+    their code. Without it nothing is imported because a store names it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -570,10 +588,11 @@ class Report(Options):
     run: Stored
     """The run: STORE/runs/NAME; or a sweep: STORE/sweeps/NAME."""
     compare: Names = ()
-    """Further runs of the task, evaluated on the same split: laid beside it on a page compare-OTHER.html in its folder."""
+    """Further runs of the task, evaluated on the same split: laid beside it on a page compare-OTHER.html in its
+    folder."""
     trust: bool = False
-    """Import the modules of your own tasks, samplers and schedules that the run names, which runs their code. Without it
-    nothing is imported because a store names it; figures that need such a schedule are then left out."""
+    """Import the modules of your own tasks, samplers and schedules that the run names, which runs their code. Without
+    it nothing is imported because a store names it; figures that need such a schedule are then left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -608,8 +627,8 @@ class Prepare(Options):
     set: Stored
     """The set's name, by which tasks find it in the data root: imagenet for the tasks imagenet-*."""
     source: Annotated[str, Form(flag="from", metavar="DIR")]
-    """Folder with ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and ILSVRC2012_devkit_t12.tar.gz, or with train/CLASS/*
-    and val/CLASS/*; every node must see it."""
+    """Folder with ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and ILSVRC2012_devkit_t12.tar.gz, or with
+    train/CLASS/* and val/CLASS/*; every node must see it."""
     to: Text = None
     """Target of the set: a folder, or a URI that pyarrow knows; default a folder of its name in the data root."""
     shards: MaybeCount = None
@@ -652,8 +671,8 @@ class InitDensity(Options):
 class Reproduce(Common):
     """Run published tables and figures and show our numbers beside the papers', with the differences and their reasons.
 
-    Chains that several of them need run once; whatever was run before is found in the store. Tables, figures, what became
-    of each claim, and an index page are written to STORE/reproduce/SCALE. docs/how-to/reproduce.md
+    Chains that several of them need run once; whatever was run before is found in the store. Tables, figures, what
+    became of each claim, and an index page are written to STORE/reproduce/SCALE. docs/how-to/reproduce.md
 
     Example: raychains reproduce table4 fig2 fig5 --scale cpu
     """
@@ -667,7 +686,8 @@ class Reproduce(Common):
     """smoke: every code path in minutes on made-up data; cpu: honest reduced settings for two cores; gpu: the papers'
     networks on one GPU; paper: the published settings. Results of different scales are never mixed."""
     list: bool = False
-    """List tables and figures with the data they need and the estimated hours at the scales cpu, gpu and paper. Nothing is run."""
+    """List tables and figures with the data they need and the estimated hours at the scales cpu, gpu and paper. Nothing
+    is run."""
     dry_run: bool = False
     """Print the chains that would be run, their gradient evaluations, and what sharing chains saves. Nothing is run."""
     max_hours: Positive = None
@@ -677,12 +697,14 @@ class Reproduce(Common):
 
 
 GROUPS = {
-    "What to sample": "task preset sampler schedule sampler_settings schedule_settings task_settings train_subset val_split "
+    "What to "
+    "sample": "task preset sampler schedule sampler_settings schedule_settings task_settings train_subset val_split "
     "init_from init_strict sample_only seed",
-    "How": "lr final_lr momentum temperature temperature_ramp weight_decay prior cycles exploration burn_in samples_per_cycle thinning "
-    "batch_size micro_batch batchnorm precision compile pack fast exact",
+    "How": "lr final_lr momentum temperature temperature_ramp weight_decay prior cycles exploration burn_in "
+    "samples_per_cycle thinning batch_size micro_batch batchnorm precision compile pack fast exact",
     "How long, and how many": "epochs steps chains repeats lanes",
-    "Where it runs": "backend address namespace cpus_per_chain gpus_per_chain workers_per_chain accelerator_type concurrent "
+    "Where it "
+    "runs": "backend address namespace cpus_per_chain gpus_per_chain workers_per_chain accelerator_type concurrent "
     "slot_timeout stall_timeout evaluators gpus_per_evaluator object_store_memory checkpoint_every max_failures "
     "max_preemptions on_divergence",
     "Data and output": "store name resume data_root bins keep_predictions callback log tensorboard",

@@ -42,7 +42,8 @@ class UserError(RaychainsError, ValueError):
 
 
 class StorageRefused(UserError):
-    """The store has no room left, or takes no files: read-only, no rights. Earlier files are intact; the run can be resumed later."""
+    """The store has no room left, or takes no files: read-only, no rights. Earlier files are intact; the run can be
+    resumed later."""
 
 
 class StorageAway(UserError):
@@ -56,7 +57,8 @@ class ChainsFailed(RaychainsError):
 
 
 class RayLost(RaychainsError):
-    """The Ray that the call works on is gone: its processes died, or the cluster does not answer. The store is intact."""
+    """The Ray that the call works on is gone: its processes died, or the cluster does not answer. The store is
+    intact."""
 
     exit_status = 4
 
@@ -154,7 +156,8 @@ def format_error(error: BaseException, *, kind: bool = False) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """`format_error` for a message that names the file already: of the system's errors without its number and the file."""
+    """`format_error` for a message that names the file already: of the system's errors without its number and the
+    file."""
     return getattr(error, "strerror", None) or format_error(error)
 
 

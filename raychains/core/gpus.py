@@ -1,4 +1,5 @@
-"""All that is asked of a GPU's driver, and how chains and predictions wait for it. Tests replace these where there is no GPU."""
+"""All that is asked of a GPU's driver, and how chains and predictions wait for it. Tests replace these where there is
+no GPU."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from torch import Tensor
 
 
 def is_gpu(device: torch.device) -> bool:
-    """Return whether a device is a GPU: the host runs ahead of it, and it has memory, kernels and generators of its own."""
+    """Return whether a device is a GPU: the host runs ahead of it, and it has memory, kernels and generators of its
+    own."""
     return device.type == "cuda"
 
 
@@ -68,7 +70,8 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def dropped(kept: Tensor, p: float, generator: torch.Generator) -> Tensor:
-    """Return ``kept`` as `torch.nn.Dropout` of probability ``p`` leaves it on a GPU, with the numbers of ``generator``."""
+    """Return ``kept`` as `torch.nn.Dropout` of probability ``p`` leaves it on a GPU, with the numbers of
+    ``generator``."""
     found: Tensor = torch._fused_dropout(kept, 1 - p, generator=generator)[0]  # by the kernel of torch.dropout
     return found
 
@@ -121,7 +124,8 @@ class Graphs:
     def record(self, function: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
         """Record a function's work on the GPU without doing it; return its value and a function that does the work.
 
-        The value's tensors, and whatever else the function leaves behind, keep their places: each call writes them anew.
+        The value's tensors, and whatever else the function leaves behind, keep their places: each call writes them
+        anew.
         """
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self._generator)

@@ -1,7 +1,7 @@
 """Options as data: the fields of the dataclasses of `raychains.core.config`, with their types, texts and checks.
 
-The command line, its help, the signatures and docstrings of `rc.run` and the like, and docs/reference/options.md are made from
-this one declaration. Nothing here loads torch or ray.
+The command line, its help, the signatures and docstrings of `rc.run` and the like, and docs/reference/options.md are
+made from this one declaration. Nothing here loads torch or ray.
 """
 
 from __future__ import annotations
@@ -284,7 +284,8 @@ def make(kind: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
 
 
 def check_refused(options: Any, where: str) -> None:
-    """Refuse options that a command shares with others and has no use for, its ``refused``, unless they have their defaults.
+    """Refuse options that a command shares with others and has no use for, its ``refused``, unless they have their
+    defaults.
 
     Raises:
         UserError: one has another value; ``where`` follows "must be left out".

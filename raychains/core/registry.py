@@ -22,7 +22,8 @@ NAMES_WRITTEN = {
     "schedule": ("schedules", r'^    kind: ClassVar\[str\] = "([\w-]+)"'),
     "preset": ("planning/presets", r'Preset\(\s*name="([\w-]+)"'),
 }
-"""Folders of named parts, and how their modules write the names: commands know them before anything heavy is imported."""
+"""Folders of named parts, and how their modules write the names: commands know them before anything heavy is
+imported."""
 
 
 def modules_defining(folder: str, constant: str) -> tuple[str, ...]:
@@ -83,8 +84,8 @@ class Kinds(dict[str, type[T]]):
         found = imported(name)
         if found is None:
             raise UserError(
-                f"{self._field} {name} is code that this process has not imported, and a store's names are imported only "
-                "with `trust=True`"
+                f"{self._field} {name} is code that this process has not imported, and a store's names are imported "
+                "only with `trust=True`"
             )
         return self._checked(found, name)
 

@@ -26,8 +26,8 @@ _JITTER = random.Random()
 """Not the process's generator, which may be seeded for a chain at the moment."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _NAMES = (
-    "EIO ESTALE EAGAIN EINTR EBUSY ENOLCK ETIMEDOUT ETIME EPIPE EREMOTEIO ECONNRESET ECONNREFUSED ECONNABORTED ENOTCONN "
-    "ESHUTDOWN ENETDOWN ENETUNREACH ENETRESET EHOSTDOWN EHOSTUNREACH"
+    "EIO ESTALE EAGAIN EINTR EBUSY ENOLCK ETIMEDOUT ETIME EPIPE EREMOTEIO ECONNRESET ECONNREFUSED ECONNABORTED "
+    "ENOTCONN ESHUTDOWN ENETDOWN ENETUNREACH ENETRESET EHOSTDOWN EHOSTUNREACH"
 )
 _TRANSIENT = {getattr(errno, name) for name in _NAMES.split() if hasattr(errno, name)}
 _LASTING = {
@@ -39,7 +39,8 @@ _FULL_TEXT = re.compile(r"StorageFull|QuotaExceeded|HTTP status 507|No space lef
 # Object stores' errors come without a number: the SDKs' own words, then those of network libraries.
 _LASTING_TEXT = re.compile(r"ACCESS_DENIED|NO_SUCH_BUCKET|INVALID_|HTTP status 4(?!08|29)\d\d|does not exist")
 _TRANSIENT_TEXT = re.compile(
-    r"NETWORK_CONNECTION|INTERNAL_FAILURE|SERVICE_UNAVAILABLE|SLOW_DOWN|THROTTL|REQUEST_TIMEOUT|HTTP status (5\d\d|408|429)"
+    r"NETWORK_CONNECTION|INTERNAL_FAILURE|SERVICE_UNAVAILABLE|SLOW_DOWN|THROTTL|REQUEST_TIMEOUT|HTTP status "
+    r"(5\d\d|408|429)"
     r"|UNAVAILABLE|DEADLINE_EXCEEDED|curlCode|connection|time[d ]?out|try again|could not resolve|partial file",
     re.IGNORECASE,
 )
@@ -49,7 +50,8 @@ _REFUSED_TEXT = re.compile(
 
 
 def refusal(error: BaseException) -> str | None:
-    """Return the message of storage that refuses for good: its rights, its names, a wrong bucket; None for other errors."""
+    """Return the message of storage that refuses for good: its rights, its names, a wrong bucket; None for other
+    errors."""
     if not isinstance(error, OSError):
         return None
     if error.errno is not None:
@@ -121,7 +123,8 @@ class Retrying:
             keep_trying: asked before every wait instead of counting seconds.
 
         Raises:
-            StorageRefused: no room left, or the storage refuses: read-only, no rights, a name too long, no such bucket; at once.
+            StorageRefused: no room left, or the storage refuses: read-only, no rights, a name too long, no such bucket;
+            at once.
             StorageAway: ``keep_trying`` returned False, or the patience is spent.
             OSError: any other error, at once.
         """
@@ -133,8 +136,8 @@ class Retrying:
             except OSError as error:
                 if is_full(error):
                     raise StorageRefused(
-                        f"{self._what} is full: {place} could not be {verb} ({format_error(error)}); everything written before is "
-                        "intact: free space and repeat with `resume=True`"
+                        f"{self._what} is full: {place} could not be {verb} ({format_error(error)}); everything "
+                        "written before is intact: free space and repeat with `resume=True`"
                     ) from error
                 if reason := refusal(error):
                     raise StorageRefused(
@@ -156,8 +159,8 @@ class Retrying:
                     go_on, wait = left > 0, min(wait, left)
                 if not go_on:
                     raise StorageAway(
-                        f"{self._what} must be reachable, but for {now - began:.0f} s {reason}; everything written before is "
-                        "intact: repeat with `resume=True` once it is back"
+                        f"{self._what} must be reachable, but for {now - began:.0f} s {reason}; everything written "
+                        "before is intact: repeat with `resume=True` once it is back"
                     ) from error
                 self._sleep(wait)
             else:

@@ -1,4 +1,5 @@
-"""Global random streams: torch's, which dropout draws from, and Python's and NumPy's, which a user's network may draw from."""
+"""Global random streams: torch's, which dropout draws from, and Python's and NumPy's, which a user's network may draw
+from."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from torch import Tensor, nn
 from raychains.core import gpus
 
 GLOBALS = threading.RLock()
-"""Held by who uses the process's global generators, or changes other state of torch's, where other threads do so too."""
+"""Held by who uses the process's global generators, or changes other state of torch's, where other threads do so
+too."""
 
 
 def streams(device: torch.device) -> list[Tensor]:
@@ -81,7 +83,8 @@ def seeded(seed: int) -> Iterator[None]:
 
 @contextmanager
 def kept_buffers(model: nn.Module) -> Iterator[None]:
-    """Set a model's buffers, such as BatchNorm's running statistics, back to what they were once the body is through."""
+    """Set a model's buffers, such as BatchNorm's running statistics, back to what they were once the body is
+    through."""
     before = [
         (m._buffers, name, b, b.clone()) for m in model.modules() for name, b in m._buffers.items() if b is not None
     ]
@@ -92,10 +95,11 @@ def kept_buffers(model: nn.Module) -> Iterator[None]:
 
 
 class ReplayClosure:
-    """A closure that evaluates one (sub-)minibatch as often as asked, each time under the same augmentation and dropout.
+    """A closure that evaluates one (sub-)minibatch as often as asked, each time under the same augmentation and
+    dropout.
 
-    BatchNorm's running statistics learn from the first evaluation only. It returns the loss, or what ``objective`` makes of
-    it under the augmentation that the gradient saw.
+    BatchNorm's running statistics learn from the first evaluation only. It returns the loss, or what ``objective``
+    makes of it under the augmentation that the gradient saw.
     """
 
     def __init__(

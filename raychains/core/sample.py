@@ -82,7 +82,8 @@ class Progress:
     kinetic_temperature: float | None = None
     """`Sampler.kinetic_temperature` at this step, of all lanes together; None of samplers without momentum."""
     held_out_loss: float | None = None
-    """Mean loss on the examples that the chain holds out to stop early; None of chains that do not, which leave it out."""
+    """Mean loss on the examples that the chain holds out to stop early; None of chains that do not, which leave it
+    out."""
 
     def to_json(self) -> dict[str, Any]:
         plain = dataclasses.asdict(self)
@@ -90,7 +91,8 @@ class Progress:
 
 
 def check_tensors(tensors: Mapping[str, Tensor], network: Mapping[str, Tensor], where: str = "") -> None:
-    """Raise `UserError` unless ``tensors`` have the names and shapes of a ``network``'s state dict; ``where`` begins messages."""
+    """Raise `UserError` unless ``tensors`` have the names and shapes of a ``network``'s state dict; ``where`` begins
+    messages."""
     for name in sorted(tensors.keys() | network.keys()):
         found, expected = (f"of shape {list(t[name].shape)}" if name in t else "none" for t in (tensors, network))
         if found != expected:

@@ -122,10 +122,12 @@ class TaskSpec(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class EarlyStop:
-    """When a chain of an optimiser stops, and what it keeps: the weights of the lowest loss on examples held out for that."""
+    """When a chain of an optimiser stops, and what it keeps: the weights of the lowest loss on examples held out for
+    that."""
 
     share: float
-    """Share of the training examples that the chain holds out, drawn from its own random stream; it never steps on them."""
+    """Share of the training examples that the chain holds out, drawn from its own random stream; it never steps on
+    them."""
     patience: int
     """Epochs in a row without a lower loss on them, after which it makes no more steps."""
 
@@ -192,22 +194,25 @@ class ChainSpec:
     """Equal bytes for equal digests and environments. False lets a GPU tune itself and use kernels that add up in any
     order: the same law, and a resumed chain takes another path."""
     compile: Compile = "none"
-    """torch.compile of the network's forward pass, with recorded gradients (``cuda-graphs``) or without, or of a pack's steps; never exact."""
+    """torch.compile of the network's forward pass, with recorded gradients (``cuda-graphs``) or without, or of a pack's
+    steps; never exact."""
     start: str | None = None
     """sha256 of the tensors at which the chain starts; None initialises from the seed."""
     sample_only: tuple[str, ...] = ()
     """Shell patterns of the parameters that are sampled while the others stay at ``start``; () samples all of them."""
     micro_batch: int | None = None
-    """Examples of the pieces in which a batch's gradient is added up and normalised by BatchNorm; None takes it whole."""
+    """Examples of the pieces in which a batch's gradient is added up and normalised by BatchNorm; None takes it
+    whole."""
     start_chain: str | None = None
     """Digest of the chain whose last sample this one starts at; None is ``start``, or the seed."""
     early_stop: EarlyStop | None = None
     """When the chain, of an optimiser, stops before its last step, and keeps its best weights as its only sample."""
     pack: int = 0
-    """Rows of the vectorised program that steps the chain, with others or alone; other widths give other bits. 0 steps it by itself."""
+    """Rows of the vectorised program that steps the chain, with others or alone; other widths give other bits. 0 steps
+    it by itself."""
     prior: Part | None = None
-    """A prior, `raychains.priors`: the chain's instead of weight decay, or of a local chain one centred at its start; None adds
-    none."""
+    """A prior, `raychains.priors`: the chain's instead of weight decay, or of a local chain one centred at its start;
+    None adds none."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "steps_per_epoch", "batch_size", "threads", "lanes"):

@@ -10,7 +10,8 @@ import torch
 
 @contextmanager
 def threads(count: int | None = None) -> Iterator[None]:
-    """Give torch's operations so many threads in the body, None as many as before, and set them back to what they were after it."""
+    """Give torch's operations so many threads in the body, None as many as before, and set them back to what they were
+    after it."""
     before = torch.get_num_threads()
     if count is not None:
         torch.set_num_threads(count)

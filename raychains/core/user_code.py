@@ -77,7 +77,8 @@ def load(field: str, path: str) -> Any:
     if "/" in module or module.endswith(".py"):
         shown = f"{module.rpartition('/')[2].removesuffix('.py')}:{name}"
         raise UserError(
-            f"{field} must be an import path 'module:name', not a file's, got {path!r}: write {shown} in the file's folder"
+            f"{field} must be an import path 'module:name', not a file's, got {path!r}: write {shown} in the file's "
+            "folder"
         )
     try:
         with _current_folder_first():
@@ -188,8 +189,8 @@ def _definition(part: type[Any]) -> ast.AST:
         return ast.parse(textwrap.dedent(inspect.getsource(part))).body[0]
     except (OSError, TypeError, SyntaxError, IndexError):
         raise UserError(
-            f"{part.__qualname__} must be a class of a file or a notebook's cell: its source, which identifies its chains, "
-            f"cannot be found in {part.__module__!r}"
+            f"{part.__qualname__} must be a class of a file or a notebook's cell: its source, which identifies its "
+            f"chains, cannot be found in {part.__module__!r}"
         ) from None
 
 

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 
 def crop_and_flip(images: Tensor, generator: torch.Generator, *, padding: int = 4, flip: bool = True) -> Tensor:
-    """Return each image shifted by its own offset within zero padding and, by its own fair coin, mirrored left to right.
+    """Return each image shifted by its own offset within zero padding and, by its own fair coin, mirrored left to
+    right.
 
     The law is that of torchvision's ``RandomCrop(size, padding)`` and then ``RandomHorizontalFlip()``.
 
@@ -31,7 +32,8 @@ def crop_and_flip(images: Tensor, generator: torch.Generator, *, padding: int = 
 def draw(
     n: int, generator: torch.Generator, *, padding: int = 4, flip: bool = True
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Draw the numbers of `crop_and_flip`: int64 offsets from above and from the left [n], and bool [n] (None without flips)."""
+    """Draw the numbers of `crop_and_flip`: int64 offsets from above and from the left [n], and bool [n] (None without
+    flips)."""
     device = generator.device
     tops, lefts = torch.randint(0, 2 * padding + 1, (2, n), generator=generator, device=device)
     flips = torch.randint(0, 2, (n,), generator=generator, device=device).bool() if flip else None
@@ -59,7 +61,8 @@ def normalise(
     *,
     memory_format: torch.memory_format = torch.contiguous_format,
 ) -> Tensor:
-    """Return (images / 255 − mean) / std per channel, computed in float32 (float64 for that ``dtype``) and then rounded.
+    """Return (images / 255 − mean) / std per channel, computed in float32 (float64 for that ``dtype``) and then
+    rounded.
 
     ``mean`` and ``std`` are those of each channel on the scale [0, 1]: see `raychains.data.sets.statistics`.
     """

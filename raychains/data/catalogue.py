@@ -38,7 +38,8 @@ class Entry:
     """(channels, height, width)"""
     classes: int
     mean: tuple[float, ...]
-    """Mean and standard deviation of each channel over the training pixels (the test pixels where there are no others), on the scale [0, 1]."""
+    """Mean and standard deviation of each channel over the training pixels (the test pixels where there are no others),
+    on the scale [0, 1]."""
     std: tuple[float, ...]
     torchvision: str | None = None
     """Name of torchvision's class, which can download it."""

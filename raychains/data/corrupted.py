@@ -1,4 +1,5 @@
-"""CIFAR-10-C: CIFAR-10's test images under 19 corruptions of 5 severities (Hendrycks & Dietterich, arXiv:1903.12261)."""
+"""CIFAR-10-C: CIFAR-10's test images under 19 corruptions of 5 severities (Hendrycks & Dietterich,
+arXiv:1903.12261)."""
 
 from __future__ import annotations
 

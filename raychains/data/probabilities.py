@@ -21,8 +21,8 @@ FORMATS = (".npy", ".npz", ".csv")
 def load(given: Any, name: str = "reference") -> np.ndarray[Any, Any]:
     """Return probabilities [examples, classes], float64: an array, or a file's.
 
-    A .npz holds one array, or one that is called ``probabilities``; a .csv numbers between commas or blanks, a line for each
-    example, under a line of names or none.
+    A .npz holds one array, or one that is called ``probabilities``; a .csv numbers between commas or blanks, a line for
+    each example, under a line of names or none.
 
     Args:
         given: an array or a path.
@@ -36,8 +36,9 @@ def load(given: Any, name: str = "reference") -> np.ndarray[Any, Any]:
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         raise UserError(
-            f"{name} must hold probabilities, rows of numbers in [0, 1] that sum to 1, got row {row} of {where} with the sum "
-            f"{found[row].sum():.6g} and the smallest number {found[row].min():.6g} ({int(wrong.sum()):,} such rows of {len(wrong):,})"
+            f"{name} must hold probabilities, rows of numbers in [0, 1] that sum to 1, got row {row} of {where} with "
+            f"the sum {found[row].sum():.6g} and the smallest number {found[row].min():.6g} ({int(wrong.sum()):,} "
+            f"such rows of {len(wrong):,})"
         )
     return found
 

@@ -1,4 +1,5 @@
-"""The image data sets as whole tensors of bytes, read from torchvision's on-disk layout without importing torchvision."""
+"""The image data sets as whole tensors of bytes, read from torchvision's on-disk layout without importing
+torchvision."""
 
 from __future__ import annotations
 
@@ -74,7 +75,8 @@ def load(name: str, split: str, root: str | Path | None = None) -> ImageSet:
 
 
 def _declared(entry: Entry, split: str, stand_ins: standin_manifest.Declaration) -> Entry:
-    """Return the entry of a stand-in, whose files were checked: without published md5s its fingerprint is that of its content."""
+    """Return the entry of a stand-in, whose files were checked: without published md5s its fingerprint is that of its
+    content."""
     counts = stand_ins.of(entry.name, split)
     for file in entry.splits[split]:
         stand_ins.check(stand_ins.root / entry.folder / file.name, entry.name)

@@ -25,8 +25,8 @@ from raychains.core.validation import integer
 class EpochOrder(Sequence[Tensor]):
     """A permutation of ``range(n)`` cut into batches of ``batch_size``; the last may be shorter.
 
-    The permutation depends on ``seed`` alone, so the same (seed, epoch) gives the same batches anywhere. With ``among``,
-    int64 [n], it is one of those examples.
+    The permutation depends on ``seed`` alone, so the same (seed, epoch) gives the same batches anywhere. With
+    ``among``, int64 [n], it is one of those examples.
     """
 
     def __init__(self, n: int, batch_size: int, seed: int, among: Tensor | None = None) -> None:
@@ -45,7 +45,8 @@ class EpochOrder(Sequence[Tensor]):
     def place(self, indices: Tensor) -> slice | None:
         """Return where in the permutation ``indices`` lies, if it is a batch of this order or a contiguous part of one.
 
-        Found by the tensor's memory, so that nothing is compared and no device is waited for; None for any other tensor.
+        Found by the tensor's memory, so that nothing is compared and no device is waited for; None for any other
+        tensor.
         """
         same = indices.untyped_storage().data_ptr() == self._order.untyped_storage().data_ptr()
         if not same or indices.ndim != 1 or indices.dtype != torch.int64 or not indices.is_contiguous():
@@ -288,7 +289,8 @@ def _collated(collate: Collate, items: list[Any], name: str) -> Pair:
     for place, leaf in [*tree.named(inputs, "inputs"), ("targets", targets)]:
         if not leaf.ndim or len(leaf) != len(items):
             raise UserError(
-                f"collate_fn must give tensors [n, …] for n examples, got {tree.described(leaf)} as {place} for {len(items)}"
+                f"collate_fn must give tensors [n, …] for n examples, got {tree.described(leaf)} as {place} for "
+                f"{len(items)}"
             )
     return inputs, targets
 
@@ -373,7 +375,8 @@ def check_plain(value: Any, name: str, what: str, verb: str = "hold") -> None:
     """Refuse a tensor or an array that is no dense block of numbers.
 
     Raises:
-        UserError: it is sparse or nested, masked, or on the device meta; the line begins with ``name`` and ends with ``what``.
+        UserError: it is sparse or nested, masked, or on the device meta; the line begins with ``name`` and ends with
+            ``what``.
     """
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise UserError(f"{name} must {verb} whole arrays, got a masked one {what}: fill its gaps, as .filled(…) does")

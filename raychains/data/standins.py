@@ -1,7 +1,8 @@
 """Small stand-ins of every published data set in its own file format, for trying out experiments without the data.
 
-Each class of images has a pattern of its own, which noise covers in part. They are never taken for the published sets: the
-data root declares them (`raychains.data.standin_manifest`), their fingerprints differ, and a run's plan names its data.
+Each class of images has a pattern of its own, which noise covers in part. They are never taken for the published sets:
+the data root declares them (`raychains.data.standin_manifest`), their fingerprints differ, and a run's plan names its
+data.
 """
 
 from __future__ import annotations
@@ -47,15 +48,18 @@ def make(
     seed: int = 0,
     corruptions: int = len(corrupted.CORRUPTIONS),
 ) -> Path:
-    """Make a data root of stand-ins: every image set of the catalogue, CIFAR-10-C, the UCI tables and a folder of JPEG files.
+    """Make a data root of stand-ins: every image set of the catalogue, CIFAR-10-C, the UCI tables and a folder of JPEG
+    files.
 
-    Equal arguments give equal images. The folder appears when everything is in it: a killed process leaves a hidden folder
-    next to it, which the next call removes. A folder that holds these stand-ins already is left as it is.
+    Equal arguments give equal images. The folder appears when everything is in it: a killed process leaves a hidden
+    folder next to it, which the next call removes. A folder that holds these stand-ins already is left as it is.
 
     Args:
         folder: of the new data root; it must be missing or empty, or hold these stand-ins.
-        train: training images of each set that has any, but five of each class at least; and examples of each UCI table.
-        test: test images of the first set; every further one has one more. Of CIFAR-10-C: of each severity, as CIFAR-10.
+        train: training images of each set that has any, but five of each class at least; and examples of each UCI
+        table.
+        test: test images of the first set; every further one has one more. Of CIFAR-10-C: of each severity, as
+        CIFAR-10.
         seed: of all patterns and noise.
         corruptions: how many types of CIFAR-10-C there are, the first ones; a folder that has more is left as it is.
 
@@ -183,7 +187,8 @@ def _sure(labels: Array, classes: int) -> Array:
 
 
 def _tests(name: str, test: int) -> int:
-    """Return the number of test images of a set: no two sets have equally many, so that kept predictions identify their set."""
+    """Return the number of test images of a set: no two sets have equally many, so that kept predictions identify their
+    set."""
     return test + list(catalogue.SETS).index(name)
 
 
@@ -289,8 +294,8 @@ def images(
 
     Mirroring changes no class's pattern, and the splits of a set have the same patterns.
 
-    ``mean`` is each channel's on the scale [0, 1] before values outside are cut off, ``std`` that of a class's pattern before
-    the noise.
+    ``mean`` is each channel's on the scale [0, 1] before values outside are cut off, ``std`` that of a class's pattern
+    before the noise.
     """
     patterns = _smooth(stream(seed, name, "patterns"), classes, shape)
     patterns = (patterns + patterns[..., ::-1]) / np.sqrt(2)
@@ -318,7 +323,8 @@ def corrupted_images(pictures: Array, kind: str, severities: int, *, seed: int) 
 
 
 def table_rows(name: str, counts: dict[int, int], features: int, *, seed: int) -> Array:
-    """Return numbers [n, features + 1] with the class last, ``counts`` of each; the larger class has the larger logits."""
+    """Return numbers [n, features + 1] with the class last, ``counts`` of each; the larger class has the larger
+    logits."""
     rng = stream(seed, name)
     n = sum(counts.values())
     values = np.round(rng.standard_normal((n, features)) * rng.uniform(0.5, 20, features), 3)
@@ -330,7 +336,8 @@ def table_rows(name: str, counts: dict[int, int], features: int, *, seed: int) -
 
 
 def regression_rows(name: str, examples: int, features: int, *, seed: int) -> Array:
-    """Return numbers [examples, features + 1] with the target last: a smooth function of the features, and noise that depends on them."""
+    """Return numbers [examples, features + 1] with the target last: a smooth function of the features, and noise that
+    depends on them."""
     rng = stream(seed, name)
     z = rng.standard_normal((examples, features))
     signal = np.sin(z @ rng.standard_normal(features)) + z @ rng.standard_normal(features) / np.sqrt(features)

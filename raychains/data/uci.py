@@ -39,10 +39,11 @@ class Table:
     columns: tuple[str, ...] = ()
     """Names of the columns that are read, the last one last."""
     counts: Mapping[int, int] | None = None
-    """Examples of each of two classes, as the repository states them; the larger class is label 1. None: targets are real."""
+    """Examples of each of two classes, as the repository states them; the larger class is label 1. None: targets are
+    real."""
     md5: str | None
-    """Digest of the numbers that are read (`digest`), because copies of a file differ in blanks and line ends; None checks
-    nothing."""
+    """Digest of the numbers that are read (`digest`), because copies of a file differ in blanks and line ends; None
+    checks nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +136,8 @@ REGRESSION_TABLES: dict[str, Table] = {
         ),
     )
 }
-"""Regression sets of the UCI repository. The md5s are ours: none are published; they are of copies with the published counts."""
+"""Regression sets of the UCI repository. The md5s are ours: none are published; they are of copies with the published
+counts."""
 EXAMPLES = "examples"
 """The split under which a data root of stand-ins declares how many examples a table with real targets has."""
 
@@ -272,6 +274,7 @@ def load_digits() -> tuple[np.ndarray, np.ndarray]:
 
 @cache
 def _digits(path: Path) -> np.ndarray:
-    """Return the table of scikit-learn's digits, which a process reads once: parsing takes longer than a short chain."""
+    """Return the table of scikit-learn's digits, which a process reads once: parsing takes longer than a short
+    chain."""
     with gzip.open(path) as f:
         return np.loadtxt(f, delimiter=",")

@@ -1,8 +1,8 @@
 """The interface of an evaluation: blocks of samples, rows of views, metrics.
 
-A *block* is what one sample predicts on one shard of a split. A *view* (a selection of samples) reduces its blocks shard
-by shard to *rows*, one per example, so that memory is bounded by shards and not by samples. Metrics are plain functions
-of all rows, because AUROC, equal-mass bins and bootstraps cannot be merged.
+A *block* is what one sample predicts on one shard of a split. A *view* (a selection of samples) reduces its blocks
+shard by shard to *rows*, one per example, so that memory is bounded by shards and not by samples. Metrics are plain
+functions of all rows, because AUROC, equal-mass bins and bootstraps cannot be merged.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Metric:
     minor: bool = False
     """True if it stands in the result files and in the page's second table only."""
     of: Callable[[Rows], float] | None = None
-    """A user's function of all rows of a view: columns by name, one entry per example on axis 0. None of built-in metrics."""
+    """A user's function of all rows of a view: columns by name, one entry per example on axis 0. None of built-in
+    metrics."""
 
     def __post_init__(self) -> None:
         for name, text in (("name", self.name), ("label", self.label)):

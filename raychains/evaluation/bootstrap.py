@@ -51,12 +51,12 @@ def resampled(statistic: Callable[[Array], Array], n: int) -> Array:
 
 
 def intervals(rows: Rows, names: Iterable[str], *, bins: int = BINS) -> dict[str, tuple[float, float]]:
-    """Return (low, high), to 95 %, of each metric over test points drawn with replacement, in the metric's unit, from a view's rows
-    [points] each, with so many bins of calibration errors.
+    """Return (low, high), to 95 %, of each metric over test points drawn with replacement, in the metric's unit, from a
+    view's rows [points] each, with so many bins of calibration errors.
 
-    It is the percentile interval; of calibration and coverage errors moved down by what the mean of the resamples is above the value:
-    scatter counts as error, and a resample's scatters once more. So it says how far the value may be due to these test points and
-    does not exclude it.
+    It is the percentile interval; of calibration and coverage errors moved down by what the mean of the resamples is
+    above the value: scatter counts as error, and a resample's scatters once more. So it says how far the value may be
+    due to these test points and does not exclude it.
 
     Metrics that rows do not determine are left out (``classwise_ece``, those of densities), as are all where there is
     a single point or a row that is not finite.
@@ -97,7 +97,8 @@ def with_intervals(rows: Rows, names: Iterable[str], *, bins: int) -> dict[str, 
 
 
 def paired(first: Mapping[str, Array], second: Mapping[str, Array]) -> dict[str, Interval]:
-    """Return, per column of both, the mean of first − second with its 95 % percentile interval over the shared test points.
+    """Return, per column of both, the mean of first − second with its 95 % percentile interval over the shared test
+    points.
 
     Both predictives see the same draws. What both find hard cancels, so that the interval is narrower than the two
     metrics' own suggest.
@@ -127,8 +128,8 @@ def paired(first: Mapping[str, Array], second: Mapping[str, Array]) -> dict[str,
 
 
 def of_means(columns: Array) -> tuple[Array, Array]:
-    """Return the ends (low, high), [k] each, of the 95 % percentile intervals of the means of columns [n, k], over points drawn
-    with replacement; nan of a single point, and of a column that is not finite."""
+    """Return the ends (low, high), [k] each, of the 95 % percentile intervals of the means of columns [n, k], over
+    points drawn with replacement; nan of a single point, and of a column that is not finite."""
     n = len(columns)
     ends = np.full((2, columns.shape[1]), np.nan)
     finite = np.isfinite(columns).all(axis=0)
@@ -171,7 +172,8 @@ class _Binned:
 
 
 def _points(name: str, rows: Rows) -> Array | None:
-    """Return the numbers whose mean a metric is, float64 [points]; None where the rows do not tell, or are not finite."""
+    """Return the numbers whose mean a metric is, float64 [points]; None where the rows do not tell, or are not
+    finite."""
     try:
         return np.asarray(metrics.POINTS[name](rows), dtype=np.float64)
     except (KeyError, UserError):

@@ -1,4 +1,5 @@
-"""Bins of confidence, of equal width and of equal mass, and the calibration errors that they give, class by class too."""
+"""Bins of confidence, of equal width and of equal mass, and the calibration errors that they give, class by class
+too."""
 
 from __future__ import annotations
 

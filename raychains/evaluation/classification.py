@@ -1,4 +1,5 @@
-"""Posterior predictive of a classifier: samples' log-probabilities to their average, rows and metrics, labelled or not."""
+"""Posterior predictive of a classifier: samples' log-probabilities to their average, rows and metrics, labelled or
+not."""
 
 from __future__ import annotations
 
@@ -157,8 +158,8 @@ class Classification(Predicting):
 class OutOfDistribution(Predicting):
     """A split without labels whose inputs show something else: a good predictive is unsure of all of them.
 
-    Rows: ``prediction``, ``confidence`` (max p̄), ``entropy`` of p̄ and ``expected_entropy`` (mean entropy of the p_s), in
-    nats; their difference is the mutual information between prediction and parameters.
+    Rows: ``prediction``, ``confidence`` (max p̄), ``entropy`` of p̄ and ``expected_entropy`` (mean entropy of the p_s),
+    in nats; their difference is the mutual information between prediction and parameters.
 
     Metrics: mean predictive entropy, mean mutual information, share of inputs with an entropy below .5 nats, and mean
     confidence.
@@ -237,7 +238,8 @@ def log_probabilities(
 
 
 class Average:
-    """The one average of predictions: p̄ = Σ_s w_s·p_s / Σ_s w_s of the samples so far, from their log-probabilities [n, classes].
+    """The one average of predictions: p̄ = Σ_s w_s·p_s / Σ_s w_s of the samples so far, from their log-probabilities
+    [n, classes].
 
     With no weight so far it is nan.
     """
@@ -304,8 +306,8 @@ def reduce_classification(
     Weights w_s [samples] are normalised; None weighs all samples the same.
 
     Rows: ``label``, ``prediction``, ``log_p_label`` (nats), ``confidence`` (max p̄), ``entropy`` of p̄ and
-    ``expected_entropy`` (mean entropy of the p_s) in nats, ``brier`` = Σ_c (p̄_c − 1[c = label])², ``top5`` (whether the
-    label is among the five most probable classes, of equally probable ones the first: `metrics.in_top`).
+    ``expected_entropy`` (mean entropy of the p_s) in nats, ``brier`` = Σ_c (p̄_c − 1[c = label])², ``top5`` (whether
+    the label is among the five most probable classes, of equally probable ones the first: `metrics.in_top`).
 
     Sums: ``classwise``, those of `calibration.classwise_sums` over ``bins`` bins; nan where a probability is.
     """

@@ -12,15 +12,16 @@ from raychains.evaluation.base import Array
 FEWEST = 4
 """Draws per chain below which arviz-stats gives no answer."""
 FEWEST_FOR_ESS = 10
-"""Draws per chain for an effective sample size: with halves of fewer than 5 draws Geyer's sum is empty, and n·log10 n comes
-out of it whatever the draws."""
+"""Draws per chain for an effective sample size: with halves of fewer than 5 draws Geyer's sum is empty, and n·log10 n
+comes out of it whatever the draws."""
 TAIL = (0.05, 0.95)
 """The quantiles whose worse one gives the tail ESS (Vehtari et al. 2021)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A mean and its standard error, which allows for the draws' autocorrelation; nan with fewer than 10 draws a chain."""
+    """A mean and its standard error, which allows for the draws' autocorrelation; nan with fewer than 10 draws a
+    chain."""
 
     value: float
     error: float
@@ -48,8 +49,8 @@ def r_hat(series: Array) -> Array:
     """Return the split R-hat of ``series`` [chains, draws, …]: an array [...]. 1 is agreement.
 
     It is the larger one of the rank-normalised R-hat of the values and of their distances from the median, which sees
-    chains that differ in location or in scale, each cut in halves. A single chain, of 8 draws at least, is cut in halves
-    first, which then count as chains. nan for a constant or where a value is not finite.
+    chains that differ in location or in scale, each cut in halves. A single chain, of 8 draws at least, is cut in
+    halves first, which then count as chains. nan for a constant or where a value is not finite.
 
     Source: Gelman & Rubin 1992; Vehtari et al. 2021; computed by arviz-stats.
     """
@@ -62,7 +63,8 @@ def r_hat(series: Array) -> Array:
 
 
 def autocorrelation(series: Array, lags: int) -> Array:
-    """Return ρ_0 = 1, ρ_1, … of each chain of ``series`` [chains, draws, …]: [chains, lags + 1, …], about the chain's own mean.
+    """Return ρ_0 = 1, ρ_1, … of each chain of ``series`` [chains, draws, …]: [chains, lags + 1, …], about the chain's
+    own mean.
 
     Sums over t are divided by n, not by n − t.
     """
@@ -84,8 +86,8 @@ def mean(series: Array) -> Estimate:
 def _each(values: Array, measure: Any, constant: float | None = None) -> Array:
     """Return ``measure`` of every [chains, draws] of ``values`` [chains, draws, …]; nan where one is not finite.
 
-    arviz-stats logs a warning per array that is not finite. ``constant`` is the result for values that never move, where
-    ``measure`` is not to be asked.
+    arviz-stats logs a warning per array that is not finite. ``constant`` is the result for values that never move,
+    where ``measure`` is not to be asked.
     """
     flat = values.reshape(*values.shape[:2], -1)
     out = np.full(flat.shape[2], np.nan)

@@ -47,7 +47,8 @@ class Exact:
     """The source of the moments, as text."""
 
     def at(self, temperature: float, precision: float) -> Exact | None:
-        """Return the same of exp(−[U(θ) + ½·precision·‖θ‖²]/T): of a Gaussian; None for others but at T = 1 and precision 0.
+        """Return the same of exp(−[U(θ) + ½·precision·‖θ‖²]/T): of a Gaussian; None for others but at T = 1 and
+        precision 0.
 
         The precision is that of a further prior N(0, I/precision), which a sampler's weight decay λ is with N·λ.
         """

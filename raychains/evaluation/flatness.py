@@ -20,9 +20,9 @@ TRACE, PARAMETERS, RANK = "trace", "parameters", "rank:"
 def direction(name: str, like: Tensor, seed: int, normalise: str = "filter") -> Tensor:
     """Return a random direction of one parameter, of its shape, on the CPU, float64; equal on every machine.
 
-    Standard normal; under ``filter`` every filter d_{i,·} is scaled to the norm of θ_{i,·}, where a filter is what feeds
-    one output (a row of a linear layer, [in, h, w] of a convolution), and tensors of one axis do not move. Under ``none``
-    it stays as drawn.
+    Standard normal; under ``filter`` every filter d_{i,·} is scaled to the norm of θ_{i,·}, where a filter is what
+    feeds one output (a row of a linear layer, [in, h, w] of a convolution), and tensors of one axis do not move. Under
+    ``none`` it stays as drawn.
 
     Args:
         name: the parameter's.
@@ -47,7 +47,8 @@ def direction(name: str, like: Tensor, seed: int, normalise: str = "filter") -> 
 def move(
     model: nn.Module, along: Iterable[tuple[float, int]], names: Collection[str], normalise: str = "filter"
 ) -> None:
-    """Put θ + Σ_j a_j·d_j into a network that holds θ, from (a_j, seed of d_j) and the names that move; see `direction`.
+    """Put θ + Σ_j a_j·d_j into a network that holds θ, from (a_j, seed of d_j) and the names that move; see
+    `direction`.
 
     A parameter with two names moves once.
     """
@@ -61,10 +62,11 @@ def move(
 def diagonal_fisher(
     model: nn.Module, examples: Iterable[Any], gradient: Callable[[Any], object], names: Collection[str]
 ) -> Array:
-    """Return the diagonal of the empirical Fisher information, F_k = (1/n) Σ_i (∂ log p(y_i | x_i, θ)/∂θ_k)², float64 [d].
+    """Return the diagonal of the empirical Fisher information, F_k = (1/n) Σ_i (∂ log p(y_i | x_i, θ)/∂θ_k)², float64
+    [d].
 
-    F is diagonal under this approximation, so its entries are its eigenvalues (Entropy-MCMC §6.3). Labels are the data's
-    own. One example at a time, so that the likelihood may be any and memory holds one gradient.
+    F is diagonal under this approximation, so its entries are its eigenvalues (Entropy-MCMC §6.3). Labels are the
+    data's own. One example at a time, so that the likelihood may be any and memory holds one gradient.
 
     Args:
         model: the network at θ; set it to evaluation mode, lest a batch of one disturb its statistics.

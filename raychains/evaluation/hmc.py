@@ -70,7 +70,8 @@ def reference(
     least_ess: float = 2_000.0,
     most_r_hat: float = 1.01,
 ) -> Reference:
-    """Return the density's moments from `sample`, with twice the draws until every coordinate's diagnostics are good enough.
+    """Return the density's moments from `sample`, with twice the draws until every coordinate's diagnostics are good
+    enough.
 
     Args:
         potential: as for `sample`, like ``gradient``, ``centre``, ``covariance``, ``seed`` and ``chains``.
@@ -129,15 +130,15 @@ def sample(
         potential: U, asked for at the ends of trajectories.
         gradient: ∇U, asked for at every leapfrog step.
         centre: [dim], near the density's centre, such as its mode.
-        covariance: [dim, dim], or [dim] of a diagonal one, near the density's covariance, such as the inverse Hessian at the
-            mode. Both decide the efficiency alone, never the law.
+        covariance: [dim, dim], or [dim] of a diagonal one, near the density's covariance, such as the inverse Hessian
+            at the mode. Both decide the efficiency alone, never the law.
         chains: how many; they start at independent draws of N(centre, ``spread``²·covariance).
         draws: kept per chain.
         warmup: draws per chain before, left out.
         seed: of starts, momenta, lengths and acceptance.
         spread: of the starts.
-        goes_on: draws of an earlier call, at whose last ones the chains go on, with their step size and no warm-up; or a state
-            that ``keep`` had: the draws are then those of the call that it is of, to the last bit.
+        goes_on: draws of an earlier call, at whose last ones the chains go on, with their step size and no warm-up; or
+            a state that ``keep`` had: the draws are then those of the call that it is of, to the last bit.
         keep: called with the chains' state after every so many draws of the warm-up.
         every: how many.
         tell: called after each draw with (done, total).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -72,7 +73,8 @@ def _covered(rows: Rows, level: float) -> Array:
 
 
 def _known(rows: Rows, wrong: Array) -> Array:
-    """Return whether examples [n] are wrong as 0 or 1; nan where the predictive is, which has no most probable class."""
+    """Return whether examples [n] are wrong as 0 or 1; nan where the predictive is, which has no most probable
+    class."""
     return np.where(np.isnan(np.asarray(rows["confidence"])), np.nan, wrong)
 
 
@@ -97,9 +99,10 @@ POINTS: Mapping[str, Callable[[Rows], Array]] = {
     "nll_original": lambda rows: np.log(rows["scale"]) - rows["log_p"],
     "crps_original": lambda rows: rows["crps"] * rows["scale"],
     "coverage_error": lambda rows: _covered(rows, NOMINAL),
-    **{f"coverage_{100 * level:.0f}": lambda rows, level=level: _covered(rows, level) for level in LEVELS},  # type: ignore[misc]
+    **{f"coverage_{100 * level:.0f}": partial(_covered, level=level) for level in LEVELS},
 }
-"""Numbers per example [n] whose mean a metric is; of rmse, rmse_original and coverage_error the metric is a function of that mean."""
+"""Numbers per example [n] whose mean a metric is; of rmse, rmse_original and coverage_error the metric is a function of
+that mean."""
 OF_MEANS: Mapping[str, Callable[[Array], Array]] = {
     "rmse": np.sqrt,
     "rmse_original": np.sqrt,

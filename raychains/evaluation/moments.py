@@ -46,16 +46,19 @@ class Reference(Gaussian):
 
 
 def fit(draws: Any) -> Gaussian:
-    """Return mean and (unbiased) covariance of ``draws`` [draws, dim], 2 at least; raise `UserError` unless all are finite."""
+    """Return mean and (unbiased) covariance of ``draws`` [draws, dim], 2 at least; raise `UserError` unless all are
+    finite."""
     theta = finite(draws, "draws")
     return Gaussian(mean=theta.mean(0), covariance=np.atleast_2d(np.cov(theta, rowvar=False)))
 
 
 def w2(one: Gaussian, other: Gaussian) -> float:
-    """Return the 2-Wasserstein distance between two Gaussians in closed form, in the unit of θ; either may be degenerate.
+    """Return the 2-Wasserstein distance between two Gaussians in closed form, in the unit of θ; either may be
+    degenerate.
 
     √(‖μ₁ − μ₂‖² + tr(Σ₁ + Σ₂ − 2(Σ₂^½ Σ₁ Σ₂^½)^½)); of draws, the distance between the Gaussians *fitted* to them,
-    which for draws of a target that is not Gaussian is not their Wasserstein distance but a lower bound on it (Gelbrich).
+    which for draws of a target that is not Gaussian is not their Wasserstein distance but a lower bound on it
+    (Gelbrich).
 
     Raises:
         UserError: dimensions that differ, or a covariance with a negative eigenvalue.
@@ -177,9 +180,10 @@ class DrawMoments(DrawSums):
     """The draws' own moments, of a target of which nothing is known: how well they determine its mean.
 
     The block of a sample (draws [draws, lanes, dim]) is [lanes, 2 + 3·dim]: 1, its number of draws, and the sums of
-    z = θ − centre, of z² and of (Σz)²/n. The spread of the blocks' means, over time and over chains, gives the effective
-    sample size of the mean (batch means): chains that stay apart have a small one. It needs blocks that are long against
-    the draws' autocorrelation, and two of them; the measure ``diagnostics`` has the rank-normalised one, and R-hat.
+    z = θ − centre, of z² and of (Σz)²/n. The spread of the blocks' means, over time and over chains, gives the
+    effective sample size of the mean (batch means): chains that stay apart have a small one. It needs blocks that are
+    long against the draws' autocorrelation, and two of them; the measure ``diagnostics`` has the rank-normalised one,
+    and R-hat.
 
     Args:
         centre: [dim], near the draws.
@@ -291,7 +295,8 @@ def moved(sums: Array, away: Array) -> Array:
 
 
 def sd_ratio(draws: Any, sd: Array) -> Array:
-    """Return the median over coordinates of max(r, 1/r) for draws [draws, ..., dim]: [...]; ``sd`` is the reference's, [dim].
+    """Return the median over coordinates of max(r, 1/r) for draws [draws, ..., dim]: [...]; ``sd`` is the reference's,
+    [dim].
 
     Infinite for draws that never move, nan where one is not finite.
     """

@@ -1,4 +1,5 @@
-"""Posterior predictive of a regression: a mixture of Gaussians, or of any likelihood of which only the loss is known."""
+"""Posterior predictive of a regression: a mixture of Gaussians, or of any likelihood of which only the loss is
+known."""
 
 from __future__ import annotations
 
@@ -108,8 +109,8 @@ class Measured(Targeted):
 class Regression(Measured):
     """A split with real targets under y | x, θ ~ N(μ_θ(x), σ²I), one sample of θ at a time.
 
-    The predictive of S samples is the mixture p(y | x) = (1/S) Σ_s N(y; μ_s(x), σ_s²I), or one with weights. Its mean is
-    the average of the μ_s, its variance the average of σ_s² plus the variance of the μ_s.
+    The predictive of S samples is the mixture p(y | x) = (1/S) Σ_s N(y; μ_s(x), σ_s²I), or one with weights. Its mean
+    is the average of the μ_s, its variance the average of σ_s² plus the variance of the μ_s.
 
     The block of a sample is [examples, outputs + 1]: the means, and σ in the last column.
 
@@ -254,7 +255,8 @@ def _exp(x: float) -> float:
 
 
 def moments(blocks: Sequence[Array], weights: Sequence[float] | None = None) -> tuple[Array, Array]:
-    """Return mean and standard deviation, each [n, outputs], of the mixture of the samples' Gaussians, with their weights."""
+    """Return mean and standard deviation, each [n, outputs], of the mixture of the samples' Gaussians, with their
+    weights."""
     stacked = np.stack(blocks)
     return mixture_moments(stacked[..., :-1], stacked[..., -1:] ** 2, normalised(weights, len(blocks)))
 
@@ -269,7 +271,8 @@ def mixture_moments(means: Array, variances: Array, weights: Array | None) -> tu
 
 
 def mixed(log_p: Array, weights: Array | None) -> Array:
-    """Return log Σ_{s ≤ n} w_s p_s / Σ_{s ≤ n} w_s for n = 1, 2, …, [samples, examples], from the samples' log p of that shape.
+    """Return log Σ_{s ≤ n} w_s p_s / Σ_{s ≤ n} w_s for n = 1, 2, …, [samples, examples], from the samples' log p of
+    that shape.
 
     Weights [samples]; None weighs all the same. nan while they are 0.
     """
@@ -301,10 +304,11 @@ def reduce_regression(
 ) -> Reduced:
     """Return rows of the mixture, and prefix sums of squared error and NLL over the samples.
 
-    Rows: ``target``, ``mean`` and ``std`` of the mixture, and ``pit`` = its distribution function at the target, which is
-    uniform for a calibrated predictive (all [n], or [n, outputs] where there are several); ``squared_error`` and ``crps``
-    (means over outputs), ``log_p`` = log p(y | x) in nats over all outputs, and ``log_p_gaussian``, that of independent
-    Gaussians with the mixture's mean and std; with a ``scale`` a column of it. Weights as for `Evaluation.reduce`.
+    Rows: ``target``, ``mean`` and ``std`` of the mixture, and ``pit`` = its distribution function at the target, which
+    is uniform for a calibrated predictive (all [n], or [n, outputs] where there are several); ``squared_error`` and
+    ``crps`` (means over outputs), ``log_p`` = log p(y | x) in nats over all outputs, and ``log_p_gaussian``, that of
+    independent Gaussians with the mixture's mean and std; with a ``scale`` a column of it. Weights as for
+    `Evaluation.reduce`.
     """
     mean, std = moments(blocks, weights)
     w = normalised(weights, len(blocks))
@@ -330,12 +334,13 @@ def reduce_regression(
 
 
 def crps(means: Array, sigmas: Array, targets: Array, weights: Array | None = None) -> Array:
-    """Return the continuous ranked probability score ∫(F(t) − 1[t ≥ y])² dt of a mixture of Gaussians, [n, outputs], per output.
+    """Return the continuous ranked probability score ∫(F(t) − 1[t ≥ y])² dt of a mixture of Gaussians, [n, outputs],
+    per output.
 
-    Σ_s w_s A(y − μ_s, σ_s²) − ∫F(1 − F) dt, A(m, v) = m(2Φ(m/√v) − 1) + 2√v φ(m/√v): the mean distance of a draw from the
-    target less half that of two draws, in the targets' unit; lower is better. The integral is a sum over the pairs of draws,
-    which is exact, or a quadrature that errs by less than 1e-9 of the largest σ, whichever has fewer terms; it holds few arrays
-    of the size of ``means``.
+    Σ_s w_s A(y − μ_s, σ_s²) − ∫F(1 − F) dt, A(m, v) = m(2Φ(m/√v) − 1) + 2√v φ(m/√v): the mean distance of a draw from
+    the target less half that of two draws, in the targets' unit; lower is better. The integral is a sum over the pairs
+    of draws, which is exact, or a quadrature that errs by less than 1e-9 of the largest σ, whichever has fewer terms;
+    it holds few arrays of the size of ``means``.
 
     Args:
         means: [samples, n, outputs].
@@ -369,7 +374,8 @@ def _distance(m: Array, v: Array) -> Array:
 
 
 def _spread_by_pairs(means: Array, sigmas: Array, w: Array) -> Array:
-    """Return half the mean distance of two draws of each mixture, ½ Σ_s Σ_t w_s w_t A(μ_s − μ_t, σ_s² + σ_t²), [n, outputs]."""
+    """Return half the mean distance of two draws of each mixture, ½ Σ_s Σ_t w_s w_t A(μ_s − μ_t, σ_s² + σ_t²), [n,
+    outputs]."""
     variances = sigmas[..., None] ** 2
     found = np.zeros(means.shape[1:])
     for s in range(len(means)):  # one sample against those before: memory is samples × n, and each pair is met once
@@ -382,8 +388,8 @@ def _spread_by_pairs(means: Array, sigmas: Array, w: Array) -> Array:
 TAIL, STEP = 6.0, 0.6
 """Standard deviations beyond the outer means where a quadrature ends, and narrowest ones between its nodes.
 
-The trapezoidal rule of F(1 − F) errs by its Fourier transform at 2π/step, which falls as exp(−(σω)²/4): by 1e-11 of the widths.
-The tails hold less than 1e-9 of them.
+The trapezoidal rule of F(1 − F) errs by its Fourier transform at 2π/step, which falls as exp(−(σω)²/4): by 1e-11 of the
+widths. The tails hold less than 1e-9 of them.
 """
 TERMS = 2**20
 """Values of a component's distribution function that are held at once."""

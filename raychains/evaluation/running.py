@@ -11,7 +11,8 @@ from raychains.evaluation.classification import Average, Classification
 
 
 class RunningEnsemble:
-    """The running average of a classifier's samples on a split, so that memory does not grow; of other tasks every sample's blocks."""
+    """The running average of a classifier's samples on a split, so that memory does not grow; of other tasks every
+    sample's blocks."""
 
     def __init__(self, evaluation: Evaluation) -> None:
         self._evaluation = evaluation

@@ -63,8 +63,8 @@ def generator(seed: int, name: str) -> np.random.Generator:
 def combined(terms: Sequence[tuple[float, Tensors]]) -> dict[str, Any]:
     """Return Σ_i c_i·θ_i of named torch tensors of the same names and shapes, in each tensor's own type.
 
-    One term of coefficient 1 is the very sample. Every floating tensor is combined, buffers included: of BatchNorm's statistics that is
-    a start to estimate them from and no more. Tensors of integers are the first term's.
+    One term of coefficient 1 is the very sample. Every floating tensor is combined, buffers included: of BatchNorm's
+    statistics that is a start to estimate them from and no more. Tensors of integers are the first term's.
     """
     first = terms[0][1]
     if len(terms) == 1 and terms[0][0] == 1:

@@ -53,8 +53,8 @@ def harmonic_mean(log_likelihood: Any, group: Any) -> Weights:
     What it estimates is Z·w_m/prior(Θ_m), not w_m: the shares are right only for regions of equal prior mass. Its
     variance is finite only where ∫ prior/L is: likelihoods with lighter tails than the prior's (most) make it rest on
     the few draws farthest out, however many there are; `Weights.warning` tells. On a mixture with standard deviations
-    .3 and .6 in two dimensions it tends to .90 for a true share of .70. `truncated` is the sound relative for low-dimensional
-    targets, `stack` for networks.
+    .3 and .6 in two dimensions it tends to .90 for a true share of .70. `truncated` is the sound relative for
+    low-dimensional targets, `stack` for networks.
 
     Cycles that overlap: App. F then counts a sample where it lies and not when it was drawn. Pass the number of the
     disjoint region Θ*_m that holds each sample as ``group``.
@@ -123,7 +123,8 @@ def truncated(draws: Any, log_density: Any, group: Any) -> Weights:
 
 
 def ellipsoid(fitted: Array, asked: Array, name: Any = 0) -> tuple[Array, float]:
-    """Return which of ``asked`` [n, dim] lie in the √(d+1)-ellipsoid of ``fitted``, [n] bool; and the log of its volume.
+    """Return which of ``asked`` [n, dim] lie in the √(d+1)-ellipsoid of ``fitted``, [n] bool; and the log of its
+    volume.
 
     ``name`` is the group's name in errors.
     """
@@ -156,7 +157,8 @@ def as_series(field: str, values: Any) -> Array:
 
 
 def shared(log_terms: Array, labels: Array, *, offset: float) -> Weights:
-    """Return the weights of groups whose evidence is 1 over the mean of exp(log_terms), of which a term of −∞ counts as 0.
+    """Return the weights of groups whose evidence is 1 over the mean of exp(log_terms), of which a term of −∞ counts as
+    0.
 
     ``offset`` is added to the log evidence that is returned; shares do not depend on it.
     """
@@ -180,9 +182,9 @@ MISSING, ROUNDS = 1e-8, 20
 def stack(log_p: Any) -> Array:
     """Return the w [samples] of the simplex that maximise (1/n) Σ_i ln Σ_s w_s p_s(y_i | x_i), by `scipy.optimize`.
 
-    The score is concave. With g_s = mean_i p_s(y_i)/Σ_t w_t p_t(y_i) w is best exactly when g_s = 1 wherever w_s > 0 and
-    g_s ≤ 1 elsewhere (Karush–Kuhn–Tucker); max_s g_s − 1 bounds what is missing, in nats per example: `MISSING`. Score − Σ w
-    over w ≥ 0 has the same solution and needs no constraint on the sum.
+    The score is concave. With g_s = mean_i p_s(y_i)/Σ_t w_t p_t(y_i) w is best exactly when g_s = 1 wherever w_s > 0
+    and g_s ≤ 1 elsewhere (Karush–Kuhn–Tucker); max_s g_s − 1 bounds what is missing, in nats per example: `MISSING`.
+    Score − Σ w over w ≥ 0 has the same solution and needs no constraint on the sum.
 
     Use a validation split that the samples were not trained on: on training data it picks the samples that overfit. The
     weights describe prediction, not the posterior's mass; with few examples they vary much.

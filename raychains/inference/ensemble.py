@@ -86,15 +86,16 @@ def check_preparation(preparation: Mapping[str, Any] | None) -> dict[str, Any] |
 def prepare_inputs(x: Tensor, preparation: Mapping[str, Any] | None, dtype: torch.dtype) -> Tensor:
     """Return the network's inputs for ``x`` [n, …].
 
-    With a preparation uint8 images [n, c, h, w] become (x/255 − mean)/std, in float32 at least. Floating inputs are taken
-    as prepared already. Those that are floating then have ``dtype``, the network's; others, such as token numbers, stay.
+    With a preparation uint8 images [n, c, h, w] become (x/255 − mean)/std, in float32 at least. Floating inputs are
+    taken as prepared already. Those that are floating then have ``dtype``, the network's; others, such as token
+    numbers, stay.
     """
     if preparation is not None and x.dtype == torch.uint8:
         channels = len(preparation["mean"])
         if x.ndim != 4 or x.shape[1] != channels:
             raise UserError(
-                f"uint8 inputs must be images of {channels} channel{'s' * (channels != 1)}, [n, {channels}, height, width], "
-                f"got {list(x.shape)}"
+                f"uint8 inputs must be images of {channels} channel{'s' * (channels != 1)}, [n, {channels}, height, "
+                f"width], got {list(x.shape)}"
             )
         return normalise(x, preparation["mean"], preparation["std"], dtype)
     return x.to(dtype) if x.is_floating_point() else x
@@ -222,16 +223,16 @@ class PosteriorPredictive(nn.Module):
         shared: tensors that all samples have in common and lack therefore (last-layer inference): layers that need only
             these run once for all samples.
         weights: w_s ≥ 0 per sample; default equal. They are divided by their sum.
-        prepare: what is done to uint8 images, ``{"kind": "normalise", "mean": […], "std": […]}`` per channel on the scale
-            [0, 1]; floating inputs are taken as prepared already. Default nothing.
+        prepare: what is done to uint8 images, ``{"kind": "normalise", "mean": […], "std": […]}`` per channel on the
+            scale [0, 1]; floating inputs are taken as prepared already. Default nothing.
         kind: classification, where the network gives logits [n, …, classes], or with ``class_axis=1`` [n, classes, …],
             as of pixels; regression, where it gives means [n] or
             [n, outputs] under Gaussian noise; or distribution, where the ``likelihood`` says what its outputs mean.
         output: what is taken of what the network returns, where that is no tensor: a name or a position; default
             ``logits``.
         likelihood: a `raychains.tasks.likelihoods.Distributed`, or how a file states one of raychains'.
-        noise: σ of a regression; an `OutputNoise` of a network with the two outputs of the likelihood ``heteroscedastic``;
-            None where each sample has its own, ``log_noise`` = log σ.
+        noise: σ of a regression; an `OutputNoise` of a network with the two outputs of the likelihood
+            ``heteroscedastic``; None where each sample has its own, ``log_noise`` = log σ.
         class_axis: of the classes among a classification's logits; those of `outputs` and all probabilities have them
             last.
         chunk: samples run at a time; 1 is sequential, "auto" measures the network's activations and takes as many as a
@@ -375,14 +376,16 @@ class PosteriorPredictive(nn.Module):
             return torch.cat(weights), torch.cat(outputs)
 
     def gaussians(self, x: Tree) -> tuple[Tensor, Tensor, Tensor]:
-        """Return (weights w_s [S], which add up to 1; means μ_s [S, n, outputs]; σ_s [S, n or 1, 1]) of a regression."""
+        """Return (weights w_s [S], which add up to 1; means μ_s [S, n, outputs]; σ_s [S, n or 1, 1]) of a
+        regression."""
         require(self.likelihood is None, "kind", self.kind, "be regression: a distribution has its own spread")
         with _ONE_AT_A_TIME:
             weights, means, sigmas = zip(*self._gaussians(self._chunks(x)), strict=True)
             return torch.cat(weights), torch.cat(means), torch.cat(sigmas)
 
     def _gaussians(self, chunks: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Chunks of (weights [k], means [k, n, outputs], σ [k, n or 1, 1]) from those of outputs; in float32 at least."""
+        """Chunks of (weights [k], means [k, n, outputs], σ [k, n or 1, 1]) from those of outputs; in float32 at
+        least."""
         known = None if isinstance(self.noise, OutputNoise) else self.noises()
         done = 0
         for weights, raw in chunks:
@@ -549,7 +552,8 @@ class _Runner:
 def _tensors_of(
     model: nn.Module, samples: Any, shared: Mapping[str, Tensor], learned: Sequence[str]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], int, Tensor | None]:
-    """Return the samples' own tensors [S, …], those that they share, their number, and log σ [S] where it is learned."""
+    """Return the samples' own tensors [S, …], those that they share, their number, and log σ [S] where it is
+    learned."""
     needed = [n for n in networks.names(model) if n not in learned]  # a network without it will do
     names = [*needed, *learned]
     common = {n: shared[n] for n in names if n in shared}

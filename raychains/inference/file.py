@@ -56,7 +56,8 @@ def write(
     but for those named in ``kept``; ``about`` is JSON for the file's users.
 
     Raises:
-        UserError: the name is taken or cannot be written, samples differ in shape, or a value is too large for ``dtype``.
+        UserError: the name is taken or cannot be written, samples differ in shape, or a value is too large for
+        ``dtype``.
         StorageRefused: no room.
     """
     from raychains.store import filesystem  # needs pyarrow, which reading does not

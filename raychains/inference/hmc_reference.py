@@ -1,9 +1,10 @@
-"""The true posterior of a small network: Hamiltonian Monte Carlo draws until its chains agree on predictions, kept in the store.
+"""The true posterior of a small network: Hamiltonian Monte Carlo draws until its chains agree on predictions, kept in
+the store.
 
-Every leapfrog step is a gradient of all training examples, in double precision, and Metropolis' correction makes the draws exact
-but for the length of the chains. That is for networks and data whose gradient takes milliseconds. ``STORE/references/<digest>/``
-holds the draws in rounds, and until the first is done the chains amid their warm-up, so that an interrupted reference loses a
-hundred draws at most and all runs of one posterior share it.
+Every leapfrog step is a gradient of all training examples, in double precision, and Metropolis' correction makes the
+draws exact but for the length of the chains. That is for networks and data whose gradient takes milliseconds.
+``STORE/references/<digest>/`` holds the draws in rounds, and until the first is done the chains amid their warm-up, so
+that an interrupted reference loses a hundred draws at most and all runs of one posterior share it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from raychains.tasks.user_model import train
 
 CHAINS = 8
 ROUND = 100
-"""Draws of each chain between two looks at whether they agree; after as many their state is kept, in the warm-up too."""
+"""Draws of each chain between two looks at whether they agree; after as many their state is kept, in the warm-up
+too."""
 MOST_ROUNDS = 40
 WARMUP = 200
 WARM_UP = "warm-up.safetensors"
@@ -40,7 +42,8 @@ LEAST_ESS, MOST_R_HAT = 1_000.0, 1.01
 PROBES = 100
 """Examples of the split whose predictions must agree, evenly spread."""
 LARGEST = 500_000_000
-"""Parameters times examples. Of 755,000 a gradient of eight chains takes 2.7 ms on a core, a draw a hundred gradients and more."""
+"""Parameters times examples. Of 755,000 a gradient of eight chains takes 2.7 ms on a core, a draw a hundred gradients
+and more."""
 FORMAT = 1
 
 
@@ -84,7 +87,8 @@ def reference(
     split: str,
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> HmcReference:
-    """Return draws of p(θ | data) ∝ exp(−N·(mean loss + ½λ‖θ‖²)): those that the store has, and more until chains agree.
+    """Return draws of p(θ | data) ∝ exp(−N·(mean loss + ½λ‖θ‖²)): those that the store has, and more until chains
+    agree.
 
     They agree where, on `PROBES` examples of the split, R-hat of every predicted number is below 1.01 and its effective
     sample size at least 1,000. The metric is the prior's, N(0, 1/(Nλ)).
@@ -119,8 +123,8 @@ def reference(
                 break
             if len(rounds) == MOST_ROUNDS:
                 raise UserError(
-                    f"reference must be a file for this network, got 'hmc': its chains do not agree after {MOST_ROUNDS * ROUND:,} draws "
-                    f"(R-hat {r_hat:.3f}, effective sample size {ess:.0f})"
+                    "reference must be a file for this network, got 'hmc': its chains do not agree after "
+                    f"{MOST_ROUNDS * ROUND:,} draws (R-hat {r_hat:.3f}, effective sample size {ess:.0f})"
                 )
     return HmcReference(
         draws=np.concatenate([r.values for r in rounds], axis=1).astype(np.float32),

@@ -1,4 +1,5 @@
-"""Credible intervals over the samples of a posterior, and quantiles of a mixture of Gaussians; weights count throughout."""
+"""Credible intervals over the samples of a posterior, and quantiles of a mixture of Gaussians; weights count
+throughout."""
 
 from __future__ import annotations
 

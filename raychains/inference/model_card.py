@@ -22,7 +22,8 @@ _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{title}</title>
 <style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 48rem; margin: 2rem auto; padding: 0 1rem; color-scheme: light dark }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 48rem; margin: 2rem auto; padding: 0 1rem;
+  color-scheme: light dark }}
 td {{ padding: .2rem 1rem .2rem 0; vertical-align: top }} td + td {{ font-family: ui-monospace, monospace }}
 pre {{ padding: .8rem; overflow: auto; border: 1px solid #8888; border-radius: 4px; white-space: pre-wrap }}
 </style></head><body>
@@ -36,7 +37,8 @@ pre {{ padding: .8rem; overflow: auto; border: 1px solid #8888; border-radius: 4
 ANSWERS = {
     "classification": "The answer holds probabilities, entropy and mutual_information (nats) of each input; with "
     '"intervals": 0.9 also the 90 % credible interval of each probability over the samples.',
-    "regression": 'The answer holds mean and sd of each input, noise included; with "quantiles": [0.05, 0.5, 0.95] also '
+    "regression": 'The answer holds mean and sd of each input, noise included; with "quantiles": [0.05, 0.5, 0.95] '
+    "also "
     "these quantiles of the mixture over the samples.",
     "distribution": "The answer holds mean and sd of each input under the mixture over the samples; of labels mean is "
     "the probability of each, of survival that of outliving each edge.",
@@ -133,6 +135,7 @@ def _forms(given: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
 
 
 def address(host: str, path: str) -> str:
-    """Return the address of requests; ``host`` and ``path`` are a client's, and replaced where a shell would read more in them."""
+    """Return the address of requests; ``host`` and ``path`` are a client's, and replaced where a shell would read more
+    in them."""
     host = host if _HOST.fullmatch(host) else "127.0.0.1:8000"
     return f"http://{host}{path if _PATH.fullmatch(path) else ''}".rstrip("/") + "/"

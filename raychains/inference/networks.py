@@ -1,4 +1,5 @@
-"""Networks of an ensemble: rebuilt from an exported file's description, and their named tensors as buffers of another module."""
+"""Networks of an ensemble: rebuilt from an exported file's description, and their named tensors as buffers of another
+module."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ def refused(x: Tree, error: Exception, usual: str = "") -> UserError:
 
 
 def check_tensors(samples: Any, shared: Any) -> None:
-    """Refuse what is no collection of dicts of tensors, or no dict of stacked ones; and shared tensors that are none."""
+    """Refuse what is no collection of dicts of tensors, or no dict of stacked ones; and shared tensors that are
+    none."""
     allowed = "be dicts of tensors by name, one for each sample, or one dict of stacked tensors"
     for field, given in (("samples", samples), ("shared", {} if shared is None else shared)):
         if isinstance(given, Mapping):
@@ -116,7 +118,8 @@ def held(tensors: Mapping[str, Tensor], *, persistent: bool = True) -> nn.Module
 
 
 def stack(samples: Collection[Mapping[str, Tensor]], needed: Collection[str]) -> dict[str, Tensor]:
-    """Return the ``needed`` tensors of all samples, each [S, …]; samples are read one by one, so memory holds them once.
+    """Return the ``needed`` tensors of all samples, each [S, …]; samples are read one by one, so memory holds them
+    once.
 
     Raises:
         UserError: no samples, or samples that differ in names or shapes.
@@ -220,7 +223,8 @@ def rebuild(network: Any, file: str, trust: bool) -> nn.Module:
 
 
 def _ours(name: str, settings: Mapping[str, Any], file: str) -> nn.Module:
-    """A network of `raychains.models` without memory, whatever sizes a file asks for, but for buffers that none stores."""
+    """A network of `raychains.models` without memory, whatever sizes a file asks for, but for buffers that none
+    stores."""
     try:
         with torch.device("meta"):
             network = models.build(name, **settings)

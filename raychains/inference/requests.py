@@ -1,7 +1,7 @@
 """Requests for predictions: a body of JSON or a raw array becomes checked inputs, and predictions become an answer.
 
-Nothing here knows of a server. Everything about a request that can be wrong is refused before a network sees its inputs,
-by a `Refused` with a status of HTTP and one line.
+Nothing here knows of a server. Everything about a request that can be wrong is refused before a network sees its
+inputs, by a `Refused` with a status of HTTP and one line.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ def parse(body: bytes, kind: str, options: Mapping[str, str], accepted: Accepted
     Args:
         body: JSON, or a .npy file.
         kind: the body's type, from its header; without one it is JSON.
-        options: ``dtype``, ``intervals`` and ``quantiles`` (separated by commas) from the address of a request, for raw arrays.
+        options: ``dtype``, ``intervals`` and ``quantiles`` (separated by commas) from the address of a request, for raw
+        arrays.
         accepted: what the ensemble takes.
 
     Raises:
@@ -211,7 +212,8 @@ def _inputs(given: Any, form: Tree | None, dtype: Any, accepted: Accepted, place
         if not isinstance(given, dict) or set(given) != set(names):
             raise Refused(
                 400,
-                f"{place} must be an object with {' and '.join(map(repr, names))}, each a list with one entry for each input",
+                f"{place} must be an object with {' and '.join(map(repr, names))}, each a list with one entry for "
+                "each input",
             )
         return {name: _inputs(given[name], form[name], dtype, accepted, f"{place}[{name!r}]") for name in names}
     array = _array(given, form, place)
@@ -241,7 +243,8 @@ def _usual(array: np.ndarray[Any, Any], form: InputForm | None, accepted: Accept
     if accepted.images and whole:
         raise Refused(
             400,
-            'dtype must be given for whole numbers: "uint8" for images as they are stored, or "float32" for prepared ones',
+            'dtype must be given for whole numbers: "uint8" for images as they are stored, or "float32" for prepared '
+            "ones",
         )
     if form is ANY:
         return "int64" if whole else "float32"
@@ -451,8 +454,8 @@ def encode(arrays: Answer, samples: int, accept: str) -> tuple[bytes, str]:
     Args:
         arrays: of the answer.
         samples: of the ensemble that answered.
-        accept: the types that the client wants: a .npy file is sent only where it is asked for. It holds the probabilities of a
-            classification, and of a regression mean and sd along the last axis.
+        accept: the types that the client wants: a .npy file is sent only where it is asked for. It holds the
+            probabilities of a classification, and of a regression mean and sd along the last axis.
     """
     if any(kind in accept.lower() for kind in NPY):
         out = io.BytesIO()

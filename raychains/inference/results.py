@@ -38,8 +38,8 @@ def write(
     """Publish results.parquet (per arm and repeat), curves.parquet (first n samples) and rows.parquet (per example).
 
     results: arm, group, repeat, samples, chains (that the repeat was formed from: without those that were dropped),
-        chain_seconds (of the repeat's chains, and of those that they start at), gradients (evaluations that the same chains
-        made, where lengths do not tell: `Comparison.cost_is_length`), and one column per metric.
+        chain_seconds (of the repeat's chains, and of those that they start at), gradients (evaluations that the same
+        chains made, where lengths do not tell: `Comparison.cost_is_length`), and one column per metric.
     curves: arm, repeat, samples, and one column per metric.
     rows: arm, group, and the evaluation's columns.
     """
@@ -70,9 +70,9 @@ def write_views(store: RunStore, comparison: Comparison, views: Sequence[ViewRes
     """Publish views.parquet: one row per view and repeat.
 
     Columns: arm, group, repeat, view (``chain:2``), kind (of `planning.views.KINDS`, ``first`` for first:N), weighting,
-    samples, chains (that the view was formed from), and one column per metric; of the equally weighted view of all samples
-    also the 95 % bootstrap intervals over test points, ``<metric>_low`` and ``<metric>_high``, with ``bins`` for
-    calibration errors.
+    samples, chains (that the view was formed from), and one column per metric; of the equally weighted view of all
+    samples also the 95 % bootstrap intervals over test points, ``<metric>_low`` and ``<metric>_high``, with ``bins``
+    for calibration errors.
     """
     rows: list[dict[str, Any]] = []
     for result in views:
@@ -114,7 +114,8 @@ def read_rows(
 
 
 def summary(comparison: Comparison, results: pd.DataFrame, metrics: tuple[Metric, ...]) -> pd.DataFrame:
-    """One row per arm: label, cost, repeats done, samples, chain seconds (and gradient evaluations, where the cost does not say them), mean and s.e. of every metric.
+    """One row per arm: label, cost, repeats done, samples, chain seconds (and gradient evaluations, where the cost does
+    not say them), mean and s.e. of every metric.
 
     Columns ``<metric>`` and ``<metric>_se``; the standard error over repeats is nan with one repeat. Arms without
     results have nan.
@@ -140,7 +141,8 @@ def summary(comparison: Comparison, results: pd.DataFrame, metrics: tuple[Metric
 
 
 def compact(table: pd.DataFrame, metrics: Iterable[Metric]) -> pd.DataFrame:
-    """Texts ``4.18 ± 0.04`` by the metrics' labels, of columns ``<metric>`` and ``<metric>_se``; published values beside them."""
+    """Texts ``4.18 ± 0.04`` by the metrics' labels, of columns ``<metric>`` and ``<metric>_se``; published values
+    beside them."""
     columns: dict[str, list[str]] = {}
     for m in metrics:
         pairs = zip(table[m.name], table[f"{m.name}_se"], strict=True)

@@ -164,7 +164,8 @@ class RunData:
 
 
 def planned_metrics(comparison: Comparison) -> list[dict[str, Any]] | None:
-    """The metrics of the comparison's split as a plan stores them; None where the task's data are not on this machine."""
+    """The metrics of the comparison's split as a plan stores them; None where the task's data are not on this
+    machine."""
     from raychains import tasks
     from raychains.data.fetch import without_downloads
 
@@ -192,7 +193,8 @@ def read_metrics(plan: Mapping[str, Any]) -> tuple[Metric, ...] | None:
 
 
 def metrics_of(store: RunStore, comparison: Comparison, measured: Collection[str] = ()) -> tuple[Metric, ...]:
-    """The metrics of a run, from its plan; from its task, or from the columns ``measured``, where an older version planned it."""
+    """The metrics of a run, from its plan; from its task, or from the columns ``measured``, where an older version
+    planned it."""
     from raychains import tasks
 
     stored = read_metrics(store.plan()) if store.exists() else None

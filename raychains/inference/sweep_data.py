@@ -84,7 +84,8 @@ class Sweep:
 
     @cached_property
     def options(self) -> dict[str, list[Any]]:
-        """The swept ones, β and M first, with the values that were tried: numbers ascending, others in the plan's order."""
+        """The swept ones, β and M first, with the values that were tried: numbers ascending, others in the plan's
+        order."""
         planned: Mapping[str, Any] = self.plan["swept"]
         found = {}
         for name in sorted(planned, key=lambda n: (n != "exploration", n != "cycles")):
@@ -97,12 +98,13 @@ class Sweep:
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        """A row per point by its number, the best first: all repeats finished, then some, then none; without a value last.
+        """A row per point by its number, the best first: all repeats finished, then some, then none; without a value
+        last.
 
-        Columns: the swept options and ``sampler``; ``status``, the number of its ``chains`` and of those that ``ended`` with
-        this status, and whether one finished (``whole``); ``counted``, the number of those that its values are of: the finished
-        ones, or else the stopped ones; of these ``<metric>`` the mean, ``<metric>_se`` its standard error, ``epoch`` where the
-        first ended; ``gradients`` and ``seconds`` of all chains.
+        Columns: the swept options and ``sampler``; ``status``, the number of its ``chains`` and of those that ``ended``
+        with this status, and whether one finished (``whole``); ``counted``, the number of those that its values are of:
+        the finished ones, or else the stopped ones; of these ``<metric>`` the mean, ``<metric>_se`` its standard error,
+        ``epoch`` where the first ended; ``gradients`` and ``seconds`` of all chains.
         """
         rows, metrics = self.results.copy(), [m.name for m in self.metrics]
         numbers = [*metrics, "epoch", "gradients", "seconds"]

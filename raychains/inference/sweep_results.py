@@ -1,4 +1,5 @@
-"""Tables of a sweep and the options of its best point, from the reports in its folder: who ran which chain makes no difference."""
+"""Tables of a sweep and the options of its best point, from the reports in its folder: who ran which chain makes no
+difference."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ def predicted(given: Any, evaluation: Evaluation) -> Rows:
     """Return the rows of a user's predictions on a split, as those of a predictive.
 
     Args:
-        given: an array or a file (.npy, .npz, .csv): of a classification probabilities [examples, classes]; of a regression
-            [examples, outputs + 1], the means and in the last column the standard deviation, noise included.
+        given: an array or a file (.npy, .npz, .csv): of a classification probabilities [examples, classes]; of a
+            regression [examples, outputs + 1], the means and in the last column the standard deviation, noise included.
 
     Raises:
         UserError: no such file, another shape, or numbers that are no predictions.
@@ -67,8 +67,9 @@ def predicted(given: Any, evaluation: Evaluation) -> Rows:
 
 
 def tables(context: Context) -> Tables:
-    """``against``: arm, group, repeat, metric, value, against (that of the user's predictions), and the mean over examples of
-    the metric's difference, ``difference``, with the ends ``low`` and ``high`` of its paired 95 % bootstrap interval."""
+    """``against``: arm, group, repeat, metric, value, against (that of the user's predictions), and the mean over
+    examples of the metric's difference, ``difference``, with the ends ``low`` and ``high`` of its paired 95 % bootstrap
+    interval."""
     theirs = points(predicted(context.settings.get("against"), context.task.splits()[context.split]))
     results = context.evaluate(context.split, [Request(arm=arm, group=group) for arm, group in context.groups])
     found: list[Row] = []
@@ -124,8 +125,8 @@ def drawing(run: RunData, table: pd.DataFrame) -> Drawing:
         name="against",
         title="Against your predictions",
         caption=(
-            f"Each metric of the predictive less that of your predictions on the same examples{repeat}, with 95 % intervals "
-            "over the examples: left of 0 the predictive is better."
+            f"Each metric of the predictive less that of your predictions on the same examples{repeat}, with 95 % "
+            "intervals over the examples: left of 0 the predictive is better."
         ),
         alt="Differences of metrics between every arm and the user's predictions, with intervals",
         draw=lambda: _draw(run, first),

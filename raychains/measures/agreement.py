@@ -27,9 +27,9 @@ LABELS = {"agreement": "Same top class (%)", "total_variation": "Total variation
 def tables(context: Context) -> Tables:
     """``agreement``: between, first, first_group, second, second_group, agreement and total_variation, both in [0, 1].
 
-    Where ``between`` is ``arms``: each two arms of one group of repeats on the run's split, in both orders, and each arm
-    with itself. Where it is ``repeats``: the first of an arm's groups with each other one; the likeness of repeats is the
-    yardstick for that of two arms.
+    Where ``between`` is ``arms``: each two arms of one group of repeats on the run's split, in both orders, and each
+    arm with itself. Where it is ``repeats``: the first of an arm's groups with each other one; the likeness of repeats
+    is the yardstick for that of two arms.
 
     Raises:
         UserError: a predictive is not finite.
@@ -77,7 +77,8 @@ def agreement(first: Array, second: Array) -> float:
 
 
 def same_top(first: Array, second: Array) -> Array:
-    """Return for each of the examples [n, classes] whether both have the same top class (the first of equals), bool [n]."""
+    """Return for each of the examples [n, classes] whether both have the same top class (the first of equals), bool
+    [n]."""
     return np.asarray(first.argmax(axis=1) == second.argmax(axis=1))
 
 

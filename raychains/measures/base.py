@@ -55,7 +55,8 @@ class Context:
     evaluate: Callable[[str, Sequence[Request]], list[ViewResult]] = _networks
     """Views on a split, by the distributed evaluators; predictions are kept in the store and not made twice."""
     predictions: Callable[[int, int], Iterator[np.ndarray[Any, Any]]] = _networks
-    """Each sample's log-probabilities [examples, classes] on ``split``, in the order of `select`, read from the store."""
+    """Each sample's log-probabilities [examples, classes] on ``split``, in the order of `select`, read from the
+    store."""
     measure: Callable[[str, Sequence[Point]], list[dict[str, float]]] = _networks
     """Metrics of networks between or around samples on a split, by the distributed evaluators, in the points' order."""
     progress: Callable[[str, int, int], None] = field(default=lambda what, done, total: None)

@@ -40,7 +40,8 @@ FEW = 10
 def tables(context: Context) -> Tables:
     """``reliability``, the bins of every diagram, and ``calibration``, the numbers read off them.
 
-    reliability: arm, group, repeat, binning (``width`` or ``mass``), bin (from 0), bins, lower, upper (edges, or smallest
+    reliability: arm, group, repeat, binning (``width`` or ``mass``), bin (from 0), bins, lower, upper (edges, or
+    smallest
         and largest confidence), count, confidence, accuracy, low, high (Wilson's 95 % interval of the accuracy).
     calibration: arm, group, repeat, bins, ece, ece_mass, mce (the largest gap of a bin of equal width), and the Brier
         score of the top class with its parts: brier_top and the fields of `BrierParts`.
@@ -93,10 +94,11 @@ def diagram_rows(rows: Rows, bins: int) -> list[Row]:
 
 
 def wilson(accuracy: Array, count: Array) -> tuple[Array, Array]:
-    """Return Wilson's 95 % interval of each bin's accuracy (lower, upper), each [bins] as they are; nan in an empty bin.
+    """Return Wilson's 95 % interval of each bin's accuracy (lower, upper), each [bins] as they are; nan in an empty
+    bin.
 
-    (a + z²/2n ± z√(a(1 − a)/n + z²/4n²))/(1 + z²/n): unlike the binomial standard error it does not vanish where all of a bin are
-    right. Source: Wilson 1927.
+    (a + z²/2n ± z√(a(1 − a)/n + z²/4n²))/(1 + z²/n): unlike the binomial standard error it does not vanish where all of
+    a bin are right. Source: Wilson 1927.
     """
     z2 = NormalDist().inv_cdf(0.975) ** 2
     a, n = accuracy, np.where(count > 0, count, np.nan)
@@ -116,8 +118,8 @@ def maximum_error(rows: Rows, bins: int = BINS) -> float:
 class BrierParts:
     """The parts of the mean of (confidence − right)² when confidences are put into bins, in units of probability².
 
-    reliability − resolution + uncertainty is Murphy's (1973) decomposition, exact where all confidences in a bin are the
-    same; the two terms within bins (Stephenson, Coelho & Jolliffe 2008) make it exact always.
+    reliability − resolution + uncertainty is Murphy's (1973) decomposition, exact where all confidences in a bin are
+    the same; the two terms within bins (Stephenson, Coelho & Jolliffe 2008) make it exact always.
     """
 
     reliability: float
@@ -133,7 +135,8 @@ class BrierParts:
 
     @property
     def score(self) -> float:
-        """The Brier score of the top class, (1/n) Σ (confidence − right)². The metric ``brier`` is that of all classes."""
+        """The Brier score of the top class, (1/n) Σ (confidence − right)². The metric ``brier`` is that of all
+        classes."""
         calibrated = self.uncertainty - self.resolution
         return calibrated + self.reliability + self.within_variance - self.within_covariance
 
@@ -164,8 +167,8 @@ class Diagram:
     arm: Arm
     bins: int
     table: pd.DataFrame
-    """A row per bin that is not empty: arm, bins, bin, lower, upper, count, confidence, accuracy; low and high, Wilson's
-    95 % interval for as many predictions as one repeat has: repeats share their inputs."""
+    """A row per bin that is not empty: arm, bins, bin, lower, upper, count, confidence, accuracy; low and high,
+    Wilson's 95 % interval for as many predictions as one repeat has: repeats share their inputs."""
 
     @property
     def error(self) -> float:
@@ -306,8 +309,8 @@ def calibration(run: RunData) -> Drawing | None:
         title="Calibration in bins of equal mass",
         caption=(
             f"Accuracy minus mean confidence in {found[0].bins} bins of equally many predictions{together}: "
-            "above 0 the predictive is under-confident, below it over-confident. Upright lines are Wilson's 95 % intervals "
-            "over as many predictions as one repeat has. Confidence is shown on the scale of its log odds. "
+            "above 0 the predictive is under-confident, below it over-confident. Upright lines are Wilson's 95 % "
+            "intervals over as many predictions as one repeat has. Confidence is shown on the scale of its log odds. "
             f"Expected calibration errors over these bins: {errors}."
         ),
         alt="Accuracy minus confidence against confidence for every arm, with the line of perfect calibration",

@@ -27,7 +27,8 @@ SHOWN = ("error", "ece")
 def tables(context: Context) -> Tables:
     """``corrupted``, every metric by corruption and severity, and ``corrupted_types``, means over the severities.
 
-    corrupted: arm, group, repeat, corruption (``none`` at severity 0 is the run's own split), severity, and one column per
+    corrupted: arm, group, repeat, corruption (``none`` at severity 0 is the run's own split), severity, and one column
+    per
         metric of the split.
     corrupted_types: arm, group, repeat, corruption (``mean`` is that over all types), and the metrics' means over
         severities; types with fewer severities than others are left out.
@@ -109,8 +110,9 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
         name="corrupted",
         title="Corrupted inputs",
         caption=(
-            f"Mean over {types} type{'s' * (types != 1)} of corruption{' and over the repeats' if run.repeated else ''}; upright lines hold the middle "
-            "half of the types. Severity 0 is the clean split. corrupted_types.parquet has the numbers by type."
+            f"Mean over {types} type{'s' * (types != 1)} of "
+            f"corruption{' and over the repeats' if run.repeated else ''}; upright lines hold the middle half of the "
+            "types. Severity 0 is the clean split. corrupted_types.parquet has the numbers by type."
         ),
         alt="Error and calibration error of every arm against the severity of the inputs' corruption",
         draw=lambda: _draw(run, pd.DataFrame(data), metrics),

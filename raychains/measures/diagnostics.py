@@ -1,4 +1,5 @@
-"""Mixing of chains: effective sample sizes, split R-hat, autocorrelation, traces, ranks; mode masses and temperatures."""
+"""Mixing of chains: effective sample sizes, split R-hat, autocorrelation, traces, ranks; mode masses and
+temperatures."""
 
 from __future__ import annotations
 
@@ -47,15 +48,19 @@ TEXTS, NUMBERS = "arm variable quantity unit notice", "repeat chains draws bulk_
 
 
 def tables(context: Context) -> Tables:
-    """``diagnostics``, ``autocorrelation``, ``traces``, ``temperatures``, of several chains ``ranks``, and of mixtures ``modes``.
+    """``diagnostics``, ``autocorrelation``, ``traces``, ``temperatures``, of several chains ``ranks``, and of mixtures
+    ``modes``.
 
-    diagnostics: arm, group, repeat, variable, quantity, unit (chain | cycle), chains, draws (of all of them), mean, mcse
+    diagnostics: arm, group, repeat, variable, quantity, unit (chain | cycle), chains, draws (of all of them), mean,
+    mcse
         (standard error of the mean), bulk_ess, tail_ess, ess_per_draw (bulk), r_hat (split, rank-normalised), notice
         (why numbers lack, or what they cannot be taken for).
-    autocorrelation, traces: of the first repeat and the few quantities of `Followed.shown`: arm, group, repeat, variable,
+    autocorrelation, traces: of the first repeat and the few quantities of `Followed.shown`: arm, group, repeat,
+    variable,
         quantity and lag, value (mean over the chains, each about its own mean), or chain (position in the arm), draw
         (from 0), cycle, value.
-    ranks: of the same: arm, group, repeat, variable, quantity, chain, bin (from 0), value: draws of the chain whose ranks among
+    ranks: of the same: arm, group, repeat, variable, quantity, chain, bin (from 0), value: draws of the chain whose
+    ranks among
         those of all chains fall into the bin, over the number that equal chains would have there; of several chains.
     """
     found: dict[str, list[Row]] = {name: [] for name in ("diagnostics", "autocorrelation", "traces")}
@@ -90,7 +95,8 @@ def followed_of(context: Context, arm: int, group: int) -> Iterator[Followed]:
 
 
 def diagnosed(followed: Followed, spec: ChainSpec, about: Row, repeat: int) -> list[Row]:
-    """Return rows of ``diagnostics``, which begin with ``about``: one per lane (repeats from ``repeat`` on), quantity and unit."""
+    """Return rows of ``diagnostics``, which begin with ``about``: one per lane (repeats from ``repeat`` on), quantity
+    and unit."""
     schedule = schedules.build(spec.schedule)
     cold = "temperature 0: an optimiser's path, no sampler's draws" if schedule.temperature == 0 else ""
     cyclical = schedule.cycle_count > 1
@@ -131,7 +137,8 @@ def measure(series: Array) -> tuple[dict[str, Array], str]:
 
 
 def by_cycle(values: Array, cycle: Array) -> Array | None:
-    """Return ``values`` [chains, draws, lanes] with every cycle of every chain as a chain of its own; None of a single one.
+    """Return ``values`` [chains, draws, lanes] with every cycle of every chain as a chain of its own; None of a single
+    one.
 
     Cycles that keep nothing are left out, and those that keep more than the shortest count with their last draws.
     """
@@ -205,14 +212,14 @@ def mixing(run: RunData, table: pd.DataFrame) -> Drawing | None:
         return None
     silent = [a.label for a in run.comparison.arms if a.name not in set(table["arm"])]
     caption = (
-        "One dot per quantity and repeat: coordinates or projections of θ, the log density or what networks predict. Left: "
-        f"split R-hat (rank-normalised), dashed: {R_HAT}; dots at the left edge are at or below {1 + LEAST:g}. Right: bulk "
-        f"effective sample size of all chains together, dashed: {ESS}."
+        "One dot per quantity and repeat: coordinates or projections of θ, the log density or what networks predict. "
+        f"Left: split R-hat (rank-normalised), dashed: {R_HAT}; dots at the left edge are at or below {1 + LEAST:g}. "
+        f"Right: bulk effective sample size of all chains together, dashed: {ESS}."
     )
     if (table["unit"] == CYCLE).any() or table["notice"].str.contains("cycles").any():
         caption += (
-            " Under a cyclical step size a chain's draws are no stationary chain; open dots take every cycle of every chain "
-            "as a chain of its own."
+            " Under a cyclical step size a chain's draws are no stationary chain; open dots take every cycle of every "
+            "chain as a chain of its own."
         )
     if silent:
         caption += f" Too few draws for numbers: {', '.join(silent)}."
@@ -260,7 +267,8 @@ def _draw_mixing(run: RunData, table: pd.DataFrame) -> Figure:
 
 @panels.drawn_from("traces", "arm variable quantity", "repeat chain draw cycle value")
 def traces(run: RunData, found: pd.DataFrame) -> Drawing | None:
-    """Draw traces and autocorrelation; None before chains are diagnosed, and where no chain has more than a few draws."""
+    """Draw traces and autocorrelation; None before chains are diagnosed, and where no chain has more than a few
+    draws."""
     found = found[found["variable"] == THETA]
     shown = _shown(found, run.comparison.arms)
     if not shown:
@@ -274,9 +282,9 @@ def traces(run: RunData, found: pd.DataFrame) -> Drawing | None:
         name="traces",
         title="Traces and autocorrelation",
         caption=(
-            f"The first repeat{most}: a line per chain, along its kept draws. Right: autocorrelation of the same quantities, the "
-            "mean over the chains, each about its own mean; 0 at once is independence. Draws of a cyclical schedule start "
-            "anew in every cycle."
+            f"The first repeat{most}: a line per chain, along its kept draws. Right: autocorrelation of the same "
+            "quantities, the mean over the chains, each about its own mean; 0 at once is independence. Draws of a "
+            "cyclical schedule start anew in every cycle."
         ),
         alt="Traces of two quantities for each arm's chains, and their autocorrelation against the lag",
         draw=lambda: _draw_traces(shown, found, lags),
@@ -311,9 +319,10 @@ def ranks(run: RunData, found: pd.DataFrame) -> Drawing | None:
         name="ranks",
         title="Ranks of the chains' draws",
         caption=(
-            f"The first repeat, at most {MOST_CHAINS} chains an arm: a line per chain, the number of its draws in each of {BINS} bins "
-            "of their ranks among the draws of all chains, over the number that it has when all chains draw from one law "
-            "(dashed: 1). A chain that stays elsewhere is high at one end; one that moves less is high in the middle."
+            f"The first repeat, at most {MOST_CHAINS} chains an arm: a line per chain, the number of its draws in "
+            f"each of {BINS} bins of their ranks among the draws of all chains, over the number that it has when all "
+            "chains draw from one law (dashed: 1). A chain that stays elsewhere is high at one end; one that moves "
+            "less is high in the middle."
         ),
         alt="Rank histograms of two quantities for each arm's chains, beside the uniform one",
         draw=lambda: _draw_ranks(shown, found),

@@ -141,8 +141,8 @@ def _function_space(context: Context, arm: int, group: int) -> list[Row]:
 
 
 def matrix(rows: pd.DataFrame, column: str) -> Array:
-    """Return the symmetric matrix [samples, samples], 0 on its diagonal, whose upper triangle the rows of ``distances`` or
-    ``disagreement`` hold; nan where a pair lacks."""
+    """Return the symmetric matrix [samples, samples], 0 on its diagonal, whose upper triangle the rows of ``distances``
+    or ``disagreement`` hold; nan where a pair lacks."""
     pairs = rows.pivot_table(index="i", columns="j", values=column)
     order = sorted({*pairs.index, *pairs.columns})
     upper = pairs.reindex(index=order, columns=order).to_numpy()
@@ -164,10 +164,12 @@ class Clusters:
 
 
 def mds(distance: Array, *, seed: int = 0) -> tuple[Array, float]:
-    """Return points of the plane whose distances match ``distance`` as well as they can (metric MDS by scikit-learn's SMACOF).
+    """Return points of the plane whose distances match ``distance`` as well as they can (metric MDS by scikit-learn's
+    SMACOF).
 
-    The best of four random configurations and the classical solution (Torgerson's). Axes are turned to the principal ones,
-    signs fixed by each axis' largest coordinate, so that the same distances give the same picture; axes have no meaning.
+    The best of four random configurations and the classical solution (Torgerson's). Axes are turned to the principal
+    ones, signs fixed by each axis' largest coordinate, so that the same distances give the same picture; axes have no
+    meaning.
 
     Args:
         distance: [samples, samples], symmetric, in the unit of θ.
@@ -226,14 +228,16 @@ def clusters(d: Array) -> Clusters:
 
 
 def disagreements(classes: Array) -> Array:
-    """Return the share of examples with different top classes [samples, n] for each two samples, [samples, samples] (Fort et al. 2019)."""
+    """Return the share of examples with different top classes [samples, n] for each two samples, [samples, samples]
+    (Fort et al. 2019)."""
     from scipy.spatial.distance import pdist, squareform
 
     return np.asarray(squareform(pdist(classes, "hamming")))
 
 
 def total_variations(p: Array) -> Array:
-    """Return the mean total variation of each two samples' predictives [samples, n, classes], [samples, samples], in [0, 1]."""
+    """Return the mean total variation of each two samples' predictives [samples, n, classes], [samples, samples], in
+    [0, 1]."""
     from scipy.spatial.distance import pdist, squareform
 
     flat = finite(p, "probabilities").reshape(len(p), -1)

@@ -86,7 +86,8 @@ def finished(root: Storage, chains: Sequence[ChainSpec]) -> list[tuple[int, Chai
 
 
 def stacked(root: Storage, chains: Sequence[ChainSpec]) -> Array:
-    """Return θ of a group's finished chains, [chains, draws, lanes, dim]: the last draws, as many as the shortest has."""
+    """Return θ of a group's finished chains, [chains, draws, lanes, dim]: the last draws, as many as the shortest
+    has."""
     return last_draws([read(root, spec).values for _, spec in finished(root, chains)])
 
 
@@ -133,7 +134,8 @@ class Target:
         return None if known is None else known.at(self.reference_temperature, self.precision)
 
     def potential(self, theta: Array) -> tuple[Array, Array] | None:
-        """Return U with the sampler's weight decay, [n], and its gradient, [n, dim], at ``theta`` [n, dim]; None if unknown."""
+        """Return U with the sampler's weight decay, [n], and its gradient, [n, dim], at ``theta`` [n, dim]; None if
+        unknown."""
         if self.task.prior is not None:  # the task's own part alone would be another target
             return None
         energies, gradients = [], []
@@ -204,7 +206,8 @@ def of_density(root: Storage, task: Task, chains: Sequence[ChainSpec], *, seed: 
 
 
 def _columns(values: Array, variable: str, seed: int, labels: Sequence[str]) -> dict[str, Array]:
-    """Return coordinates and, where there are too many, projections of draws [draws, lanes, dim]: each [draws, lanes]."""
+    """Return coordinates and, where there are too many, projections of draws [draws, lanes, dim]: each [draws,
+    lanes]."""
     dim = values.shape[2]
     names = labels or [f"{variable}[{i}]" for i in range(dim)]
     found = {name: values[..., i].astype(np.float64) for i, name in enumerate(names[:COORDINATES])}
@@ -227,7 +230,8 @@ def of_network(
 
     Args:
         selection, chains: their samples and chains.
-        predictions: each sample's log-probabilities [examples, classes], in the selection's order; None without classes.
+        predictions: each sample's log-probabilities [examples, classes], in the selection's order; None without
+        classes.
         evaluation: the split that they are on.
         seed: of the projections and of the test examples that are chosen.
     """
@@ -265,8 +269,8 @@ def _numbers(
 
 
 def predicted_numbers(block: Array, labels: Array | None, seed: int = 0) -> dict[str, float]:
-    """Return numbers of one sample's log-probabilities [examples, classes]: p(label) and entropy, averaged, and a few examples'
-    log p(label), which the seed chooses; the entropy alone without labels [examples].
+    """Return numbers of one sample's log-probabilities [examples, classes]: p(label) and entropy, averaged, and a few
+    examples' log p(label), which the seed chooses; the entropy alone without labels [examples].
     """
     log_p = np.maximum(block.astype(np.float64), np.log(np.finfo(np.float64).tiny))
     entropy = {ENTROPY: float(-(np.exp(log_p) * log_p).sum(1).mean())}

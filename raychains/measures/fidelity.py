@@ -1,8 +1,8 @@
 """Fidelity to a reference's predictive: agreement and total variation, against samples, chains, classes, confidence.
 
-The reference is a file of probabilities; ``hmc``: draws of the run's own posterior by Hamiltonian Monte Carlo, made here and
-kept in the store (`raychains.inference.hmc_reference`), of regressions too; or for CIFAR-10 full-batch HMC's probabilities in the
-data root (Izmailov et al. 2021, https://arxiv.org/abs/2104.14421).
+The reference is a file of probabilities; ``hmc``: draws of the run's own posterior by Hamiltonian Monte Carlo, made
+here and kept in the store (`raychains.inference.hmc_reference`), of regressions too; or for CIFAR-10 full-batch HMC's
+probabilities in the data root (Izmailov et al. 2021, https://arxiv.org/abs/2104.14421).
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ IN_WORDS = {
     "sd_ratio": "spread of functions {}",
 }
 """Metrics in captions, with those factors."""
+MEANS = "Means over repeats and the outermost ends of their intervals: "
 HMC = "hmc"
 """The reference that is made here."""
 PROGRESS = f"draws of each chain of the HMC reference ({hmc_reference.ROUND} more as long as the chains disagree)"
@@ -73,7 +74,8 @@ PUBLISHED = {
     "SGHMC": (0.920, 0.109),
     "cSGHMC": (0.927, 0.099),
 }
-"""Agreement and total variation on CIFAR-10 by Izmailov et al. 2021, of their own split of their HMC chains, quoted second-hand."""
+"""Agreement and total variation on CIFAR-10 by Izmailov et al. 2021, of their own split of their HMC chains, quoted
+second-hand."""
 
 
 def why_not(context: Context) -> str | None:
@@ -113,7 +115,8 @@ def _is_hmc(given: object) -> bool:
 
 
 def _why_no_hmc(context: Context) -> str | None:
-    """Return the reason where no posterior is known of which HMC could draw, or it has another predictive than those compared."""
+    """Return the reason where no posterior is known of which HMC could draw, or it has another predictive than those
+    compared."""
     if reason := networks_only(context):
         return f"{reason}: --measures reference compares those with the exact target"
     evaluation = context.task.splits()[context.split]
@@ -175,17 +178,20 @@ def _named(distance: Distance, values: Array) -> Row:
 
 
 def tables(context: Context) -> Tables:
-    """``fidelity``, ``fidelity_chains``, of classifiers ``fidelity_classes`` and ``fidelity_bins``, and ``fidelity_reference``.
+    """``fidelity``, ``fidelity_chains``, of classifiers ``fidelity_classes`` and ``fidelity_bins``, and
+    ``fidelity_reference``.
 
     The first four have arm, group, repeat and the metrics, means over test examples: of classifiers agreement and
-    total_variation in [0, 1], of regressions total_variation, w2 and sd_ratio (`raychains.measures.predictive_distance`); the
-    others are nan, as all are of a predictive that is not finite. ``fidelity``: of the
-    first ``samples`` samples in the order of views (first draws of all chains first), which are of so many ``chains``, with
-    95 % bootstrap intervals over test examples (``<metric>_low``, ``<metric>_high``); the last row is of all samples.
-    ``fidelity_chains``: likewise of all samples of the first ``chains`` chains. ``fidelity_classes``: of all samples, on the
-    ``count`` examples of a ``class`` (the label; the reference's top class where there are no labels). ``fidelity_bins``:
-    likewise by the reference's confidence, ``lower`` to ``upper``. ``fidelity_reference``: reference, the
-    file's name, 'an array' or 'hmc'; of hmc also its chains, draws of each, the largest r_hat and smallest ess of its predictions, acceptance, step (in the prior's sd), and the metrics of the first half of its
+    total_variation in [0, 1], of regressions total_variation, w2 and sd_ratio
+    (`raychains.measures.predictive_distance`); the others are nan, as all are of a predictive that is not finite.
+    ``fidelity``: of the first ``samples`` samples in the order of views (first draws of all chains first), which are of
+    so many ``chains``, with 95 % bootstrap intervals over test examples (``<metric>_low``, ``<metric>_high``); the last
+    row is of all samples.
+    ``fidelity_chains``: likewise of all samples of the first ``chains`` chains. ``fidelity_classes``: of all samples,
+    on the ``count`` examples of a ``class`` (the label; the reference's top class where there are no labels).
+    ``fidelity_bins``: likewise by the reference's confidence, ``lower`` to ``upper``. ``fidelity_reference``:
+    reference, the file's name, 'an array' or 'hmc'; of hmc also its chains, draws of each, the largest r_hat and
+    smallest ess of its predictions, acceptance, step (in the prior's sd), and the metrics of the first half of its
     chains beside the second: what the reference itself is uncertain by.
 
     Raises:
@@ -334,8 +340,8 @@ def _of_reference(about: dict[str, Any]) -> str:
     if "r_hat" not in about:
         return f" The reference: {about['reference']}." if about else ""
     return (
-        f" The reference: HMC, {about['chains']:.0f} chains of {about['draws']:,.0f} draws, R-hat {about['r_hat']:.3f}, effective "
-        f"sample size {about['ess']:,.0f}; between its halves: {_in_words(about)}."
+        f" The reference: HMC, {about['chains']:.0f} chains of {about['draws']:,.0f} draws, R-hat "
+        f"{about['r_hat']:.3f}, effective sample size {about['ess']:,.0f}; between its halves: {_in_words(about)}."
     )
 
 
@@ -381,7 +387,8 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
     beside = (
         " Below them published numbers of Izmailov et al. 2021, with a reference of their own and far longer chains."
         if published
-        else " Dashed: the distance between two halves of HMC's draws, nothing nearer can be told apart; for the ratio of spreads 1."
+        else " Dashed: the distance between two halves of HMC's draws, nothing nearer can be told apart; for the "
+        "ratio of spreads 1."
         if "sd_ratio" in halves
         else " Dashed: the distance between two halves of HMC's draws; nothing nearer can be told apart."
         if halves
@@ -391,11 +398,12 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
         name="fidelity",
         title="Fidelity to the reference",
         caption=(
-            "Distances of the predictive of all samples of an arm to the reference's, means over test examples: of classifiers the "
-            "share with the same top class and total variation; of regressions total variation, Wasserstein's W₂ between Gaussians of "
-            "the same moments in the reference's standard deviation, and the standard deviation of the networks' means over the "
-            f"reference's. A dot for each repeat, with the 95 % bootstrap interval over test examples.{beside}{_of_reference(about)} "
-            f"{'Means over repeats and the outermost ends of their intervals: ' if run.repeated else ''}{'; '.join(_of_arms(last, arms))}."
+            "Distances of the predictive of all samples of an arm to the reference's, means over test examples: of "
+            "classifiers the share with the same top class and total variation; of regressions total variation, "
+            "Wasserstein's W₂ between Gaussians of the same moments in the reference's standard deviation, and the "
+            "standard deviation of the networks' means over the reference's. A dot for each repeat, with the 95 % "
+            f"bootstrap interval over test examples.{beside}{_of_reference(about)} "
+            f"{MEANS if run.repeated else ''}{'; '.join(_of_arms(last, arms))}."
         ),
         alt="Distances to the reference's predictive of each arm",
         draw=lambda: _draw(run, last, arms, published, halves),
@@ -480,7 +488,8 @@ def _line(axis: Axes, rows: pd.DataFrame, metric: str, style: ArmStyle) -> None:
 
 MEASURE = Measure(
     name="fidelity",
-    about="distance to a reference's predictive: a file's, full-batch HMC's on CIFAR-10, or HMC's of this posterior (--reference hmc)",
+    about="distance to a reference's predictive: a file's, full-batch HMC's on CIFAR-10, or HMC's of this posterior "
+    "(--reference hmc)",
     tables=tables,
     why_not=why_not,
     figures={"fidelity": figure, "fidelity_samples": by_samples},

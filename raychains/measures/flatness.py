@@ -154,8 +154,8 @@ def _three(samples: Sequence[Drawn]) -> list[Drawn] | None:
 class Plane:
     """The plane through three samples, with coordinates in the unit of θ (Garipov et al. 2018, App. A.1).
 
-    û = (θ₂ − θ₁)/‖θ₂ − θ₁‖, v̂ the part of θ₃ − θ₁ orthogonal to it, of norm 1; (x, y) is θ₁ + x·û + y·v̂. All of it follows
-    from the three distances, so that no sample has to be read.
+    û = (θ₂ − θ₁)/‖θ₂ − θ₁‖, v̂ the part of θ₃ − θ₁ orthogonal to it, of norm 1; (x, y) is θ₁ + x·û + y·v̂. All of it
+    follows from the three distances, so that no sample has to be read.
 
     Args:
         distance: ‖θ_i − θ_j‖ between the three, [3, 3].
@@ -173,7 +173,8 @@ class Plane:
         """Coordinates of the three samples in the plane, [3, 2]."""
 
     def grid(self, points: int) -> tuple[Array, Array]:
-        """Return coordinates of the columns and rows of a grid that reaches a quarter of the samples' extent beyond them."""
+        """Return coordinates of the columns and rows of a grid that reaches a quarter of the samples' extent beyond
+        them."""
         low, high = self.corners.min(0), self.corners.max(0)
         room = 0.25 * (high - low)
         x, y = (np.linspace(a, b, points) for a, b in zip(low - room, high + room, strict=True))

@@ -110,8 +110,8 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
         title="Between two samples",
         caption=(
             f"{names} of the single network (1 − t)·θ₁ + t·θ₂ on {run.comparison.split}, for pairs of samples that "
-            f"are {', or '.join(KINDS[kind][1] for kind in kinds)}. Thin: each pair; thick: their mean. A hill between the "
-            "ends says that they lie in different modes."
+            f"are {', or '.join(KINDS[kind][1] for kind in kinds)}. Thin: each pair; thick: their mean. A hill "
+            "between the ends says that they lie in different modes."
         ),
         alt=f"{names} against the position on the line between two samples",
         draw=lambda: _draw(table, metrics, arms, kinds),

@@ -1,8 +1,8 @@
 """The local learning coefficient of the checkpoints that chains are localised around, and examples' loss traces there.
 
 λ̂ = nβ·(E[L(w)] − L(w*)), L the mean loss over the run's split, of each chain by itself (Lau et al. 2023,
-https://arxiv.org/abs/2308.12108). E[L] and L(w*) are over the same examples: a minibatch for L(w*) that chains share would
-correlate them.
+https://arxiv.org/abs/2308.12108). E[L] and L(w*) are over the same examples: a minibatch for L(w*) that chains share
+would correlate them.
 """
 
 from __future__ import annotations
@@ -294,7 +294,8 @@ def trace(run: RunData, table: pd.DataFrame) -> Drawing | None:
     return Drawing(
         name="llc_trace",
         title="Local learning coefficient over the steps",
-        caption="λ̂ of the draws so far, a line for each chain: it should settle, at the same height in all chains of an arm.",
+        caption="λ̂ of the draws so far, a line for each chain: it should settle, at the same height in all chains of "
+        "an arm.",
         alt="Estimates of the local learning coefficient against the step",
         draw=lambda: _draw_trace(panels.first_groups(table), arms),
         data=table.to_dict("records"),
@@ -316,7 +317,8 @@ def _draw_trace(table: pd.DataFrame, arms: list[Arm]) -> Figure:
 
 MEASURE = Measure(
     name="llc",
-    about="local learning coefficient of the checkpoints that chains start at, examples' loss traces and their covariance",
+    about="local learning coefficient of the checkpoints that chains start at, examples' loss traces and their "
+    "covariance",
     tables=tables,
     why_not=why_not,
     figures={"llc": estimates, "llc_trace": trace},

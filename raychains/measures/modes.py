@@ -47,7 +47,8 @@ def rows(context: Context) -> list[Row]:
 
 
 def _sums(values: Array, modes: Modes) -> Array:
-    """Return the number of draws [draws, lanes, dim] and the sum of each mode's responsibilities, [lanes, 1 + modes]."""
+    """Return the number of draws [draws, lanes, dim] and the sum of each mode's responsibilities, [lanes, 1 +
+    modes]."""
     share = ModeShare(centres=modes.centres, scales=modes.scales, weights=modes.weights, mode=0)
     parts = [share.predict({"theta": values[i : i + AT_ONCE]}, 0) for i in range(0, len(values), AT_ONCE)]
     return np.sum(parts, axis=0)
@@ -61,9 +62,9 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
         name="modes",
         title="Masses of the modes",
         caption=(
-            "Share of the draws that each mode holds: a dot per repeat, all chains of the arm together, the bar their mean. "
-            f"Dashed: the mode's exact mass{', known at temperature 1 only' if tempered else ''}. No gradient sees it: "
-            "the Stein discrepancy is blind to these shares."
+            "Share of the draws that each mode holds: a dot per repeat, all chains of the arm together, the bar their "
+            f"mean. Dashed: the mode's exact mass{', known at temperature 1 only' if tempered else ''}. No gradient "
+            "sees it: the Stein discrepancy is blind to these shares."
         ),
         alt="Share of the draws in each mode for every arm and repeat, with the exact masses",
         draw=lambda: _draw(run, table),

@@ -1,4 +1,5 @@
-"""The samples of one arm and group that are networks, with chain, cycle and variable; points between and around them."""
+"""The samples of one arm and group that are networks, with chain, cycle and variable; points between and around
+them."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ def first_groups(context: Context) -> list[tuple[int, int]]:
 
 
 def networks(context: Context) -> Callable[[Drawn], nn.Module]:
-    """Return a function of a sample that gives its network: arms may have tasks of their own; each one's is built once."""
+    """Return a function of a sample that gives its network: arms may have tasks of their own; each one's is built
+    once."""
     known = {context.comparison.task_spec: context.task.build_model(seed=0, lanes=1)}
 
     def of(one: Drawn) -> nn.Module:

@@ -33,8 +33,8 @@ SCORES: Mapping[str, Callable[[Rows], Array]] = {
     "mutual_information": mutual_information_of,
     "max_probability": lambda rows: -finite(rows["confidence"], "confidence"),
 }
-"""Scores [n] of inputs, from a view's rows; higher is further out. Entropy and mutual information are in nats. Of the confidence
-it is the negative, so that no two different ones become equal."""
+"""Scores [n] of inputs, from a view's rows; higher is further out. Entropy and mutual information are in nats. Of the
+confidence it is the negative, so that no two different ones become equal."""
 COLUMNS = 3
 MARKERS_PER_CURVE = 8
 MEASURES = {"auroc": "AUROC (%)   → better", "aupr": "AUPR (%)   → better", "fpr95": "FPR at 95 % (%)   ← better"}
@@ -46,9 +46,9 @@ def tables(context: Context) -> Tables:
     """``ood``, how well each score detects each companion set, and ``entropy_cdf``, the curves of Fig. 4.
 
     ood: arm, group, repeat, companion, score (`SCORES`, higher further out), auroc; aupr and fpr95 with the companion's
-        inputs as positives, aupr_in and fpr95_in with the own inputs as positives (`detect`); mean_inside and mean_outside of the score; inside and outside, the numbers
-        of inputs; and of the companion's entropies share_below_half_nat with its 95 % bootstrap interval over inputs, low
-        and high: the over-confident share.
+        inputs as positives, aupr_in and fpr95_in with the own inputs as positives (`detect`); mean_inside and
+        mean_outside of the score; inside and outside, the numbers of inputs; and of the companion's entropies
+        share_below_half_nat with its 95 % bootstrap interval over inputs, low and high: the over-confident share.
     entropy_cdf: arm, group, repeat, companion (``inside`` is the run's own split), entropy in nats, cdf.
 
     Raises:
@@ -128,8 +128,8 @@ def detect(inside: Array, outside: Array) -> dict[str, float]:
         fpr95: share of inside points flagged by the strictest threshold that flags 95 % of the outside ones or more
             (Hendrycks, Mazeika & Dietterich 2019).
         aupr_in: average precision with the inside points as positives, low scores first.
-        fpr95_in: share of outside points accepted by the strictest threshold that accepts 95 % of the inside ones or more
-            (Liang, Li & Srikant 2018, and most of the field).
+        fpr95_in: share of outside points accepted by the strictest threshold that accepts 95 % of the inside ones or
+            more (Liang, Li & Srikant 2018, and most of the field).
     """
     from sklearn.metrics import average_precision_score, roc_auc_score
 
@@ -148,7 +148,8 @@ def detect(inside: Array, outside: Array) -> dict[str, float]:
 
 
 def false_positive_rate(positives: Array, negatives: Array) -> float:
-    """Return the share of negatives [m] that score t or more, t being the largest score that 95 % of the positives [n] reach.
+    """Return the share of negatives [m] that score t or more, t being the largest score that 95 % of the positives [n]
+    reach.
 
     Points that score exactly t count as reaching it on both sides, so that a tie is passed whole; nothing is
     interpolated. In [0, 1].
@@ -170,8 +171,8 @@ def entropy(run: RunData, table: pd.DataFrame) -> Drawing | None:
         name="entropy",
         title="Predictive entropy of other sets' inputs",
         caption=(
-            "Share of the inputs whose predictive entropy is at most x: of another set's inputs a curve that stays low is "
-            "less over-confident, of the run's own inputs one that rises early is surer. The dotted line marks "
+            "Share of the inputs whose predictive entropy is at most x: of another set's inputs a curve that stays "
+            "low is less over-confident, of the run's own inputs one that rises early is surer. The dotted line marks "
             f"{SURE:g} nats.{' Mean over the repeats.' if run.repeated else ''}"
         ),
         alt="Distribution functions of predictive entropy of every arm, a panel for every set of inputs",
@@ -214,11 +215,12 @@ def detection(run: RunData, table: pd.DataFrame) -> Drawing | None:
         name="detection",
         title="Detection of other sets' inputs",
         caption=(
-            "How well a threshold on each score tells another set's inputs (the positives) from the run's own. By chance "
-            f"the AUROC is 50 %, the FPR 95 % and the AUPR the share of the other set's inputs: {chance}. FPR: share of the "
-            f"own inputs that are flagged where 95 % of the others are.{more}"
+            "How well a threshold on each score tells another set's inputs (the positives) from the run's own. By "
+            f"chance the AUROC is 50 %, the FPR 95 % and the AUPR the share of the other set's inputs: {chance}. FPR: "
+            f"share of the own inputs that are flagged where 95 % of the others are.{more}"
         ),
-        alt="Areas under curves and false positive rates of every arm, by score, a row of panels for every set of inputs",
+        alt="Areas under curves and false positive rates of every arm, by score, a row of panels for every set of "
+        "inputs",
         draw=lambda: _draw_detection(run, table),
         data=table[["arm", "group", "companion", "score", *MEASURES]].to_dict("records"),
     )

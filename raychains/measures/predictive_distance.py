@@ -1,4 +1,5 @@
-"""Distances of an ensemble's predictive to a reference's, example by example, from averages to which each sample adds its own."""
+"""Distances of an ensemble's predictive to a reference's, example by example, from averages to which each sample adds
+its own."""
 
 from __future__ import annotations
 
@@ -16,11 +17,13 @@ from raychains.measures.agreement import same_top, variations
 
 METRICS = ("agreement", "total_variation", "w2", "sd_ratio")
 BINS, REACH = 100, 5.0
-"""A real target's line is cut into so many bins of equal width, within so many of the reference's standard deviations."""
+"""A real target's line is cut into so many bins of equal width, within so many of the reference's standard
+deviations."""
 
 
 class Distance(ABC):
-    """A distance between predictives: the numbers of a sample's block that are averaged, and how far two averages are apart."""
+    """A distance between predictives: the numbers of a sample's block that are averaged, and how far two averages are
+    apart."""
 
     metrics: ClassVar[tuple[str, ...]]
     """Those of `METRICS` that it has."""
@@ -36,7 +39,8 @@ class Distance(ABC):
         """Return the metrics of an average beside another one for each example, [examples, metrics]."""
 
     def points(self, mean: Array) -> Array:
-        """Return the metrics of an average beside the reference for each example, [examples, metrics]; nan where it is not finite."""
+        """Return the metrics of an average beside the reference for each example, [examples, metrics]; nan where it is
+        not finite."""
         found = np.full((len(mean), len(self.metrics)), np.nan)
         ok = np.isfinite(mean).all(axis=1)
         found[ok] = self.between(mean[ok], self.reference[ok])
@@ -73,10 +77,11 @@ class OfClasses(Distance):
 class OfDensities(Distance):
     """Distances between predictive densities of one real target, p(y | x) = (1/S) Σ_s N(y; μ_s, σ_s²).
 
-    ``total_variation``: ½ Σ |p − q| over the probabilities of `BINS` bins and of what lies beyond, at most and nearly ½∫|p − q|.
+    ``total_variation``: ½ Σ |p − q| over the probabilities of `BINS` bins and of what lies beyond, at most and nearly
+    ½∫|p − q|.
     ``w2``: Wasserstein's distance between Gaussians of the same means and standard deviations,
-    √((m − m′)² + (s − s′)²), in s′, the reference's standard deviation. ``sd_ratio``: the standard deviation of the μ_s over the
-    reference's, 1 for draws of the posterior and 0 for one network.
+    √((m − m′)² + (s − s′)²), in s′, the reference's standard deviation. ``sd_ratio``: the standard deviation of the μ_s
+    over the reference's, 1 for draws of the posterior and 0 for one network.
 
     Args:
         draws: the reference's blocks [draws, examples, 2], μ and σ.

@@ -1,4 +1,5 @@
-"""Distance of a density's draws from the exact target: moments, W₂ between fitted Gaussians, kernel Stein discrepancy."""
+"""Distance of a density's draws from the exact target: moments, W₂ between fitted Gaussians, kernel Stein
+discrepancy."""
 
 from __future__ import annotations
 
@@ -40,12 +41,12 @@ BETA, C = -0.5, 1.0
 def tables(context: Context) -> Tables:
     """``reference``: one row per arm and repeat, θ of all of its chains together.
 
-    Columns: arm, group, repeat, chains, draws; temperature (of the reference: the chain's, 1 for an optimiser), source (of
-    the moments); mean_error (largest, in the reference's sd), sd_ratio (median over coordinates of the draws' sd over the
-    reference's), sd_ratio_smallest, sd_ratio_largest, covariance_error (relative, Frobenius), gaussian_w2 (between the
-    *fitted Gaussians*, in the unit of θ); ksd, ksd_squared (unbiased), ksd_draws (after thinning, at most 2,000), ksd_unit
-    (length of the kernel: the reference's sd, but 1 for mixtures and without a reference); notice (why a number lacks,
-    which is nan).
+    Columns: arm, group, repeat, chains, draws; temperature (of the reference: the chain's, 1 for an optimiser), source
+    (of the moments); mean_error (largest, in the reference's sd), sd_ratio (median over coordinates of the draws' sd
+    over the reference's), sd_ratio_smallest, sd_ratio_largest, covariance_error (relative, Frobenius), gaussian_w2
+    (between the *fitted Gaussians*, in the unit of θ); ksd, ksd_squared (unbiased), ksd_draws (after thinning, at most
+    2,000), ksd_unit (length of the kernel: the reference's sd, but 1 for mixtures and without a reference); notice (why
+    a number lacks, which is nan).
     """
     rows: list[Row] = []
     for a, g in context.counted("reference", context.groups):
@@ -79,8 +80,9 @@ def distances(theta: Array, target: Target) -> Row:
 def stein_row(theta: Array, target: Target, unit: Array) -> tuple[Row, str]:
     """Return the Stein discrepancy's columns for draws [chains, draws, dim], and why they lack (nan).
 
-    Dependence reads as a misfit, so each chain is thinned to half of its own effective sample size, the worst coordinate's
-    of the *score*: where the score forgets, so does the Stein kernel, also while the chain stays in one mode.
+    Dependence reads as a misfit, so each chain is thinned to half of its own effective sample size, the worst
+    coordinate's of the *score*: where the score forgets, so does the Stein kernel, also while the chain stays in one
+    mode.
     """
     count = theta.shape[1]
     nothing: Row = {"ksd": float("nan"), "ksd_squared": float("nan"), "ksd_draws": 0}
@@ -103,8 +105,8 @@ def stein_row(theta: Array, target: Target, unit: Array) -> tuple[Row, str]:
 
 
 def spread(values: Array, most: int) -> Array:
-    """Return at most ``most`` entries along axis 0, each from the middle of its share: a chain's first draw stands for no more
-    than the others."""
+    """Return at most ``most`` entries along axis 0, each from the middle of its share: a chain's first draw stands for
+    no more than the others."""
     if len(values) <= most:
         return values
     return values[((np.arange(most) + 0.5) * len(values) / max(most, 1)).astype(int)]
@@ -133,8 +135,8 @@ def stein_discrepancy(draws: Array, score: Array, scale: Array) -> dict[str, flo
 
     With the kernel k(x, y) = (1 + ‖x−y‖²)^(−½) (inverse multiquadric, β −½, c 1) and s = ∇ln p,
     u(x, y) = s(x)·s(y) k + s(x)·∇_y k + s(y)·∇_x k + tr ∇_x∇_y k has mean 0 under p in either argument; KSD² is the
-    mean of u over pairs of draws. This kernel's KSD → 0 only if the draws converge to p (unlike a Gaussian kernel's from
-    three dimensions on).
+    mean of u over pairs of draws. This kernel's KSD → 0 only if the draws converge to p (unlike a Gaussian kernel's
+    from three dimensions on).
 
     **Blind to mode weights**: between modes that lie apart ln p's gradient says nothing of their masses, so draws of
     one mode alone, or of two in the wrong shares, pass. Print mode masses beside it.
@@ -228,13 +230,15 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
         name="reference",
         title="Distance from the exact target",
         caption=(
-            "A dot per repeat, all chains of the arm together, burn-in included where it was kept. Means and standard deviations "
-            "are of all kept draws. W₂ is the closed form between the Gaussians fitted to draws and target: it sees nothing but "
-            "mean and covariance. Kernel Stein discrepancy: inverse multiquadric kernel, β −½, c 1, at most 2,000 thinned draws; "
-            "large where draws do not follow the target's gradient, which knows nothing of how mass divides between modes that "
-            "lie apart. Bars: smallest and largest ratio over coordinates. Dashed: 1."
+            "A dot per repeat, all chains of the arm together, burn-in included where it was kept. Means and standard "
+            "deviations are of all kept draws. W₂ is the closed form between the Gaussians fitted to draws and "
+            "target: it sees nothing but mean and covariance. Kernel Stein discrepancy: inverse multiquadric kernel, "
+            "β −½, c 1, at most 2,000 thinned draws; large where draws do not follow the target's gradient, which "
+            "knows nothing of how mass divides between modes that lie apart. Bars: smallest and largest ratio over "
+            "coordinates. Dashed: 1."
         ),
-        alt="Errors of mean and standard deviation, W2 between fitted Gaussians and Stein discrepancy for every arm and repeat",
+        alt="Errors of mean and standard deviation, W2 between fitted Gaussians and Stein discrepancy for every arm "
+        "and repeat",
         draw=lambda: _draw(run, table, shown),
         data=table.to_dict("records"),
     )

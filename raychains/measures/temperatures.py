@@ -52,8 +52,8 @@ FEW = 15
 
 
 def rows(context: Context) -> list[Row]:
-    """Return rows of ``temperatures``: arm, group, repeat, kind, estimate, error (standard error), set (the chain's T), draws,
-    gradient (what it is over), notice (why a number lacks).
+    """Return rows of ``temperatures``: arm, group, repeat, kind, estimate, error (standard error), set (the chain's T),
+    draws, gradient (what it is over), notice (why a number lacks).
 
     ⟨(θ−c)·∇U(θ)⟩/d is T when draws follow exp(−U/T). c is the exact mean of a target with one mode, else the
     mean of the other half of each chain's draws. Samplers with momenta have a kinetic temperature too, of all lanes
@@ -312,10 +312,11 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
         name="temperatures",
         title="Temperatures",
         caption=(
-            "Configurational, ⟨(θ − c)·∇U(θ)⟩/d: T when draws follow exp(−U/T), a dot per repeat. Kinetic, ⟨p·∇K(p)⟩/d from "
-            "the momenta at progress records: T when momenta follow exp(−K/T), a dot per group of chains. Bars: ± one standard "
-            "error where there are draws enough. Dashed: the temperature that was set. Above it the step size or the gradients' "
-            "noise heats; a configurational one far below it says that chains have not spread yet."
+            "Configurational, ⟨(θ − c)·∇U(θ)⟩/d: T when draws follow exp(−U/T), a dot per repeat. Kinetic, "
+            "⟨p·∇K(p)⟩/d from the momenta at progress records: T when momenta follow exp(−K/T), a dot per group of "
+            "chains. Bars: ± one standard error where there are draws enough. Dashed: the temperature that was set. "
+            "Above it the step size or the gradients' noise heats; a configurational one far below it says that "
+            "chains have not spread yet."
         ),
         alt="Configurational and kinetic temperatures of every arm, with the temperature that was set",
         draw=lambda: _draw(run, known),

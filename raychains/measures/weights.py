@@ -40,8 +40,8 @@ TRAIN, VAL = "train", "val"
 NAMED = 24
 """Cycles up to which each has its name below the axis."""
 CAPTION = (
-    "Share of each cycle of each chain in the weighted average of the first repeat; where a method weighs samples, their "
-    "sum. The line is what equal weights give."
+    "Share of each cycle of each chain in the weighted average of the first repeat; where a method weighs samples, "
+    "their sum. The line is what equal weights give."
 )
 
 
@@ -50,9 +50,9 @@ class Weighted:
     """The result of one weighting."""
 
     rows: Sequence[Mapping[str, Any]]
-    """Rows of the table ``weights``: arm, group, repeat, weighting, chain (position in the arm), cycle, index (of the sample;
-    −1 for a whole cycle), samples, weight (all of one arm, group and repeat sum to 1), log_evidence (nats) and dominance
-    (of harmonic means; nan otherwise)."""
+    """Rows of the table ``weights``: arm, group, repeat, weighting, chain (position in the arm), cycle, index (of the
+    sample; −1 for a whole cycle), samples, weight (all of one arm, group and repeat sum to 1), log_evidence (nats) and
+    dominance (of harmonic means; nan otherwise)."""
     requests: Sequence[Request]
     """The views with these weights; none for densities, which average no predictions."""
     warnings: Sequence[str]
@@ -148,8 +148,8 @@ def _harmonic(context: Context, arm: int, group: int) -> Iterator[_Found]:
         )
     if others := {r.meta.variable for _, r in records} - {THETA}:
         raise UserError(
-            f"weights harmonic need draws of a posterior, got {', '.join(sorted(others))} in arm {context.arm_name(arm)!r}: "
-            "they average 1/likelihood over θ alone"
+            f"weights harmonic need draws of a posterior, got {', '.join(sorted(others))} in arm "
+            f"{context.arm_name(arm)!r}: they average 1/likelihood over θ alone"
         )
     n = context.task.num_data
     nll = np.array([found.metrics[0]["nll"] for found in _each_alone(context, TRAIN, arm, group, rows=False)])
@@ -227,7 +227,8 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
 
 
 def by_cycle(table: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per arm, repeat, method and cycle of each chain: its samples, its share, the dominance of its sum."""
+    """Return one row per arm, repeat, method and cycle of each chain: its samples, its share, the dominance of its
+    sum."""
     by = table.groupby(["arm", "repeat", "weighting", "chain", "cycle"], sort=False)
     found = by.agg(samples=("samples", "sum"), share=("weight", "sum"), dominance=("dominance", "max")).reset_index()
     whole = found.groupby(["arm", "repeat", "weighting"])["samples"].transform("sum")

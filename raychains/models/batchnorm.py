@@ -13,7 +13,8 @@ from raychains.core.errors import require
 
 
 def has_batchnorm(model: nn.Module) -> bool:
-    """Return whether any module of ``model`` is a BatchNorm layer (instance, group and filter response norms are not)."""
+    """Return whether any module of ``model`` is a BatchNorm layer (instance, group and filter response norms are
+    not)."""
     return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 

@@ -54,8 +54,8 @@ class LeNet(nn.Module):
 class SmallCNN(nn.Module):
     """Convolution, normalisation and activation twice, then a linear layer, from grey images to logits [n, classes].
 
-    3×3 convolutions without bias, padded by 1; the second has stride 2. The activation is ReLU after BatchNorm and TLU after
-    filter response normalisation.
+    3×3 convolutions without bias, padded by 1; the second has stride 2. The activation is ReLU after BatchNorm and TLU
+    after filter response normalisation.
 
     Args:
         size: height and width of the images; they may come as [n, size²] or [n, 1, size, size].

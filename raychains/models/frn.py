@@ -33,7 +33,8 @@ class FRN(nn.Module):
 class TLU(nn.Module):
     """Thresholded linear unit of [n, channels, h, w]: max(y, τ).
 
-    FRN does not centre its output, so ReLU's threshold is learned: ``threshold`` τ [channels] starts at 0, i.e. as ReLU.
+    FRN does not centre its output, so ReLU's threshold is learned: ``threshold`` τ [channels] starts at 0, i.e. as
+    ReLU.
 
     Source: Singh & Krishnan 2019, Eq. 4.
     """

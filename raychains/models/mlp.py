@@ -56,10 +56,11 @@ def three_layer(inputs: int = 784, width: int = 200, outputs: int = 10) -> MLP:
 
 
 class Linear(nn.Module):
-    """Logits [n, outputs] = x·Wᵀ of [n, inputs] (or [n, …] of as many values), without bias; `nn.Linear`'s initialisation.
+    """Logits [n, outputs] = x·Wᵀ of [n, inputs] (or [n, …] of as many values), without bias; `nn.Linear`'s
+    initialisation.
 
-    With two outputs the probability of class 1 is σ((w₁ − w₀)·x): a logistic regression on w₁ − w₀. Independent Gaussian
-    priors of variance v on w₀ and w₁ are one of variance 2v on it.
+    With two outputs the probability of class 1 is σ((w₁ − w₀)·x): a logistic regression on w₁ − w₀. Independent
+    Gaussian priors of variance v on w₀ and w₁ are one of variance 2v on it.
 
     Args:
         inputs: values per example.

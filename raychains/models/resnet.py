@@ -1,4 +1,5 @@
-"""Residual networks: a 3×3 stem, no max-pool, BatchNorm + ReLU or FRN + TLU for small images; torchvision's for ImageNet.
+"""Residual networks: a 3×3 stem, no max-pool, BatchNorm + ReLU or FRN + TLU for small images; torchvision's for
+ImageNet.
 
 torchvision is imported only when one of its networks is built.
 """
@@ -23,7 +24,8 @@ THIN = 16
 
 
 class _ResNet(nn.Module):
-    """A 3×3 stem, stages of basic blocks that halve height and width from the second on, average over positions, logits."""
+    """A 3×3 stem, stages of basic blocks that halve height and width from the second on, average over positions,
+    logits."""
 
     def __init__(
         self, widths: Sequence[int], blocks: int, classes: int, in_channels: int, norm: str, *, pad: bool = False
@@ -77,9 +79,9 @@ class ResNet18(_ResNet):
 class ThinResNet(_ResNet):
     """The thin residual network of depth 6n + 2, from images [n, in_channels, h, w] to logits [n, classes].
 
-    Three stages of n basic blocks with ``width``, twice and four times as many channels, shortcuts without parameters (`Padded`), average over
-    positions. Depth 20 with BatchNorm and 10 classes has 269,722 parameters, depth 56 853,018. Weights start as
-    `ResNet18`'s.
+    Three stages of n basic blocks with ``width``, twice and four times as many channels, shortcuts without parameters
+    (`Padded`), average over positions. Depth 20 with BatchNorm and 10 classes has 269,722 parameters, depth 56 853,018.
+    Weights start as `ResNet18`'s.
 
     Args:
         depth: 6n + 2: 20, 32, 44, 56 or 110 in the paper.
@@ -127,7 +129,8 @@ class BasicBlock(nn.Module):
 
 
 class Padded(nn.Module):
-    """Every ``stride``-th position of [n, inputs, h, w], followed by zeros up to ``outputs`` channels: no parameters."""
+    """Every ``stride``-th position of [n, inputs, h, w], followed by zeros up to ``outputs`` channels: no
+    parameters."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()

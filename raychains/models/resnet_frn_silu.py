@@ -1,4 +1,5 @@
-"""The residual network that full-batch HMC sampled on CIFAR-10: filter response normalisation and SiLU, convolutions with bias."""
+"""The residual network that full-batch HMC sampled on CIFAR-10: filter response normalisation and SiLU, convolutions
+with bias."""
 
 from __future__ import annotations
 
@@ -16,10 +17,11 @@ WIDTH = 16
 class ResNetFrnSilu(nn.Module):
     """A residual network of depth 6n + 2 with FRN and SiLU, from images [n, in_channels, h, w] to logits [n, classes].
 
-    Three stages of n blocks with ``width``, twice and four times as many channels; stages after the first halve height and
-    width. Each convolution has a bias and is followed by FRN with its threshold, max(γx̂ + β, τ). SiLU follows the first
-    layer's, a block's first and the block's sum. Strided convolutions pad as Haiku's SAME: even sizes below and to the
-    right alone. Depth 20 with 10 classes has 274,042 parameters. Weights start normal with variance 2/fan-in, biases at 0.
+    Three stages of n blocks with ``width``, twice and four times as many channels; stages after the first halve height
+    and width. Each convolution has a bias and is followed by FRN with its threshold, max(γx̂ + β, τ). SiLU follows the
+    first layer's, a block's first and the block's sum. Strided convolutions pad as Haiku's SAME: even sizes below and
+    to the right alone. Depth 20 with 10 classes has 274,042 parameters. Weights start normal with variance 2/fan-in,
+    biases at 0.
 
     Args:
         depth: 6n + 2; 20 in the paper.
@@ -30,8 +32,8 @@ class ResNetFrnSilu(nn.Module):
     Raises:
         UserError: a setting out of range.
 
-    Source: Izmailov et al. 2021, https://arxiv.org/abs/2104.14421: ``resnet20_frn_swish`` of their code and of the NeurIPS
-    2021 competition on approximate inference.
+    Source: Izmailov et al. 2021, https://arxiv.org/abs/2104.14421: ``resnet20_frn_swish`` of their code and of the
+    NeurIPS 2021 competition on approximate inference.
     """
 
     revision = 1
@@ -60,7 +62,8 @@ class ResNetFrnSilu(nn.Module):
 
 
 class Block(nn.Module):
-    """silu(norm(conv(silu(norm(conv(x))))) + shortcut(x)), from [n, inputs, h, w]; halves h and w where channels grow."""
+    """silu(norm(conv(silu(norm(conv(x))))) + shortcut(x)), from [n, inputs, h, w]; halves h and w where channels
+    grow."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -89,7 +92,8 @@ class Normalised(nn.Module):
 
 
 class RectifiedTLU(TLU):
-    """max(y, τ) as relu(y − τ) + τ, equal but for rounding: with it a gradient of the network takes a CPU two thirds of the time."""
+    """max(y, τ) as relu(y − τ) + τ, equal but for rounding: with it a gradient of the network takes a CPU two thirds of
+    the time."""
 
     def forward(self, x: Tensor) -> Tensor:
         threshold = self.threshold.view(-1, 1, 1)

@@ -96,7 +96,8 @@ class ResNetPlus(nn.Module):
     Raises:
         UserError: a setting out of range.
 
-    Source: Heek & Kalchbrenner 2019, §4 and Fig. 1; pre-activation and projections are ours (the figure is not in our text).
+    Source: Heek & Kalchbrenner 2019, §4 and Fig. 1; pre-activation and projections are ours (the figure is not in our
+    text).
     """
 
     revision = 1

@@ -1,9 +1,10 @@
 """Gradients of several networks of one kind at once, each on its own examples, by batched products into static buffers.
 
-A network is a row of linear layers, activations and dropout. Examples are on the last axis, so that narrow layers have long vectors,
-too. Every row of every buffer begins at whole vectors and is padded to whole
-vectors: matrix products take other instructions for rows that lie otherwise in memory, and elementwise functions for what is
-left at a buffer's end, and both have other rounding errors. So a row's bits depend neither on its place nor on the others.
+A network is a row of linear layers, activations and dropout. Examples are on the last axis, so that narrow layers have
+long vectors, too. Every row of every buffer begins at whole vectors and is padded to whole
+vectors: matrix products take other instructions for rows that lie otherwise in memory, and elementwise functions for
+what is left at a buffer's end, and both have other rounding errors. So a row's bits depend neither on its place nor on
+the others.
 """
 
 from __future__ import annotations
@@ -127,7 +128,8 @@ def _traced(model: nn.Module) -> list[fx.Node]:
 
 
 class _Tracer(fx.Tracer):
-    """Refuses operations without gradients, which a graph does not tell from others; other threads' networks are left alone."""
+    """Refuses operations without gradients, which a graph does not tell from others; other threads' networks are left
+    alone."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,7 +152,8 @@ def named(layer: str, parameter: str) -> str:
 
 
 def views(flat: Tensor, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
-    """Return parameters [rows, …] of these shapes as views of a buffer [rows, at least their numbers], one after another."""
+    """Return parameters [rows, …] of these shapes as views of a buffer [rows, at least their numbers], one after
+    another."""
     sizes = [shape.numel() for shape in shapes.values()]
     parts = flat.detach()[:, : sum(sizes)].split(sizes, dim=1)
     return {n: p.unflatten(1, s) if s else p.squeeze(1) for (n, s), p in zip(shapes.items(), parts, strict=True)}
@@ -219,8 +222,8 @@ class StackedNetwork:
 
     def _make_buffers(self) -> None:
         widths = self._widths
-        # What stays in a core's cache is fast: activations overwrite a linear layer's outputs, which nothing else needs,
-        # gradients what was used.
+        # What stays in a core's cache is fast: activations overwrite a linear layer's outputs, which nothing else
+        # needs, gradients what was used.
         self._values, turns = [self._buffer(widths[0])], 0
         self._gradients = [self._values[0]]
         spare = [self._buffer(max(widths))[0] for _ in range(2)]
@@ -268,7 +271,8 @@ class StackedNetwork:
         return bool(self._masks)
 
     def drop(self, row: int, examples: int, generator: torch.Generator) -> None:
-        """Draw a row's masks for its first ``examples``, in the order and shape in which `torch.nn.Dropout` draws them."""
+        """Draw a row's masks for its first ``examples``, in the order and shape in which `torch.nn.Dropout` draws
+        them."""
         for number, (_, mask) in self._masks.items():
             layer = self._layers[number]
             assert isinstance(layer, Dropout)

@@ -1,9 +1,9 @@
 """One execution of a chain by one worker: a stepping thread, a writer thread, and the queues between them.
 
 The stepping thread copies what is to be kept; the writer makes it durable in the same order, so that a sample is
-durable before the checkpoint that follows it. At most two samples are undelivered, then stepping pauses: what the storage
-does not take waits, and the chain with it. Where several workers run a chain, all of this is rank 0's; the others
-step along in `run_rank` and write nothing.
+durable before the checkpoint that follows it. At most two samples are undelivered, then stepping pauses: what the
+storage does not take waits, and the chain with it. Where several workers run a chain, all of this is rank 0's; the
+others step along in `run_rank` and write nothing.
 """
 
 from __future__ import annotations
@@ -264,7 +264,8 @@ class Attempt:
             self._fail(error, chain)
 
     def _part(self, chain: Chain | None) -> None:
-        """Leave the pack, whose other rows go on, and the group: once the end is known, the next chain here may make one."""
+        """Leave the pack, whose other rows go on, and the group: once the end is known, the next chain here may make
+        one."""
         if chain is not None:
             chain.leave()
         if self._group is not None:
@@ -395,7 +396,8 @@ class Attempt:
     # The writer thread
 
     def _write(self) -> None:
-        """Make the calls in the order of the stepping thread: samples are durable before the checkpoints that follow."""
+        """Make the calls in the order of the stepping thread: samples are durable before the checkpoints that
+        follow."""
         try:
             while (call := self._to_write.get()) is not None:
                 call()

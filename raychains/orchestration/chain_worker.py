@@ -1,7 +1,7 @@
 """ChainWorker: the actor that holds one slot and runs one chain after another, so that start-up is paid once.
 
-Each chain runs in threads of its own (`raychains.orchestration.attempt`); the actor's methods only hand over what they have
-ready.
+Each chain runs in threads of its own (`raychains.orchestration.attempt`); the actor's methods only hand over what they
+have ready.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
 class ChainWorker:
-    """The actor. `ready`, `start`, `status` and `stop` are its control group, one after another; `next` has a group of its own."""
+    """The actor. `ready`, `start`, `status` and `stop` are its control group, one after another; `next` has a group of
+    its own."""
 
     concurrency_groups: ClassVar = {"control": 1, "samples": 1}
 
@@ -155,7 +156,8 @@ def keep_freed_memory() -> None:
 
 
 def meeting() -> tuple[str, socket.socket]:
-    """Return HOST:PORT at which this process, as rank 0, can wait for other ranks, and the socket that keeps the port."""
+    """Return HOST:PORT at which this process, as rank 0, can wait for other ranks, and the socket that keeps the
+    port."""
     own = _own_address()
     kept = socket.create_server((own, 0), family=socket.AF_INET6 if ":" in own else socket.AF_INET)
     return f"{own}:{kept.getsockname()[1]}", kept

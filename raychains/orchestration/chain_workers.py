@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 AHEAD = 2
 """`ChainWorker.next` calls queued per worker, so that it never waits for the driver."""
 PENDING = 100
-"""Workers that are asked for and not up yet, at most: an autoscaler sees how many are missing, Ray keeps few of them."""
+"""Workers that are asked for and not up yet, at most: an autoscaler sees how many are missing, Ray keeps few of
+them."""
 
 
 @dataclass(eq=False)
@@ -48,7 +49,8 @@ class _Worker:
     ahead: deque[tuple[Any, Any]] = field(default_factory=deque)
     """References of its `ChainWorker.next` calls, oldest first, and of the bytes that come with each.
 
-    Only the oldest is waited for: a chain's samples are accepted one after another, and Ray delivers answers in any order.
+    Only the oldest is waited for: a chain's samples are accepted one after another, and Ray delivers answers in any
+    order.
     """
     up: int = 0
     """Number of its actors that are up."""
@@ -239,7 +241,8 @@ class ChainWorkers:
     def start(self, action: Start, spec: ChainSpec, about: dict[str, Any], failures: int = 0) -> None:
         """Run a chain on a slot; its events are asked for once the worker has taken it on.
 
-        ``failures``: losses of the chain's workers since it last progressed, each of which doubles the patience with it.
+        ``failures``: losses of the chain's workers since it last progressed, each of which doubles the patience with
+            it.
         """
         worker = self._workers[action.slot]
         worker.pace = ChainPace(self._stall_timeout, failures)
@@ -273,7 +276,8 @@ class ChainWorkers:
                 self._control(worker, "status", worker.digest)
 
     def watch(self, seconds: float) -> Iterable[tuple[int, str | None, ChainPace]]:
-        """Note that time passed; return (slot, chain, pace) of busy workers, and of those that have a place and have long not come up."""
+        """Note that time passed; return (slot, chain, pace) of busy workers, and of those that have a place and have
+        long not come up."""
         late = []
         for worker in (w for w in self._pending.values() if w.leads):
             steps = worker.pace.steps
@@ -310,7 +314,8 @@ class ChainWorkers:
         """Return the event of a ready reference; None when nobody but this class needs the answer.
 
         Raises:
-            UserError: a node has no raychains, or another one; the task cannot be made there, or its trial ends elsewhere.
+            UserError: a node has no raychains, or another one; the task cannot be made there, or its trial ends
+            elsewhere.
             RaychainsError: too many workers in a row were stillborn.
         """
         call = self._calls.pop(ref)
@@ -397,6 +402,6 @@ class ChainWorkers:
 
 def _wrong_runtime(version: str) -> str:
     return (
-        f"the cluster's nodes must have raychains {__version__} as this process has, a worker has {version}: install the same "
-        "there, or send this folder along with 'ray job submit --working-dir .'"
+        f"the cluster's nodes must have raychains {__version__} as this process has, a worker has {version}: install "
+        "the same there, or send this folder along with 'ray job submit --working-dir .'"
     )

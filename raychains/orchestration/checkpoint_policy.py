@@ -73,8 +73,9 @@ def cycle_start(schedule: Schedule, step: int) -> int:
 def state_to_resume(spec: ChainSpec, store: ChainStore, restart: int, warn: Callable[[str, str], None]) -> Any | None:
     """Return the stored state that the next attempt loads; None sends the chain to its beginning.
 
-    That is the newest checkpoint, or the newest of a cycle's end if the newest is on noise that diverged. A sample that was
-    drawn before it and is torn or gone since must be drawn again, so that the chain goes back to before that sample.
+    That is the newest checkpoint, or the newest of a cycle's end if the newest is on noise that diverged. A sample that
+    was drawn before it and is torn or gone since must be drawn again, so that the chain goes back to before that
+    sample.
 
     Args:
         warn: called with every checkpoint that is passed over, and every sample that must be drawn again.

@@ -14,8 +14,8 @@ from raychains.core.errors import RaychainsError, StorageAway, StorageRefused
 from raychains.data.prepared.feed import DecoderGone
 
 Outcome = Literal["failed", "diverged", "lost", "storage_refused"]
-"""``failed``: it would come again, and the chain is given up. ``lost``: the process cannot be trusted any more, or nothing
-is known of its cause; the chain is tried elsewhere. ``storage_refused``: it has no room, or takes no files."""
+"""``failed``: it would come again, and the chain is given up. ``lost``: the process cannot be trusted any more, or
+nothing is known of its cause; the chain is tried elsewhere. ``storage_refused``: it has no room, or takes no files."""
 
 _BROKEN = re.compile(
     r"CUDA error|CUDA out of memory|CUBLAS_STATUS|CUDNN_STATUS|CUSPARSE_STATUS|cuDNN error|NCCL error|HIP error"

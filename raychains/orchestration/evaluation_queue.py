@@ -1,8 +1,8 @@
 """The evaluation side of a run: samples become blocks while chains still run, complete views become metrics.
 
-Blocks and samples in Ray's object store are a cache. Blocks on a node that will be gone soon are copied; whatever goes with
-a node or an evaluator is made again from the durable samples, and a chain that takes another path takes its old samples'
-blocks along.
+Blocks and samples in Ray's object store are a cache. Blocks on a node that will be gone soon are copied; whatever goes
+with a node or an evaluator is made again from the durable samples, and a chain that takes another path takes its old
+samples' blocks along.
 """
 
 from __future__ import annotations

@@ -116,7 +116,8 @@ class EvaluationWorker:
         return self._tasks[spec]
 
     def _predictions(self, split: str, digest: str) -> Predictions:
-        """Return the kept predictions of a chain's samples on a split; only a network's data have to be hashed for it."""
+        """Return the kept predictions of a chain's samples on a split; only a network's data have to be hashed for
+        it."""
         from raychains.store.caches import Predictions
 
         evaluation, spec = self._of(split, digest), self._spec_of(digest)
@@ -182,7 +183,8 @@ class EvaluationWorker:
         return ViewSummary(metrics=metrics, curves=curves, rows=gather(parts) if rows else {})
 
     def alone(self, split: str, rows: bool, *blocks: Any) -> ViewSummary:
-        """Return the view of one sample, whose blocks of all shards fit into memory: one call instead of one a shard."""
+        """Return the view of one sample, whose blocks of all shards fit into memory: one call instead of one a
+        shard."""
         return self.summarise(split, rows, *(self.reduce(split, shard, None, b) for shard, b in enumerate(blocks)))
 
     def measure(self, split: str, point: Point) -> dict[str, float]:

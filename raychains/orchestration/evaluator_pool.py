@@ -248,7 +248,8 @@ class JobQueue(ABC, Generic[J]):
         return ref in self._asked
 
     def submit(self, *, eager: bool = False) -> None:
-        """Give waiting jobs to evaluators that have room, starting one more; with ``eager`` the first before any job."""
+        """Give waiting jobs to evaluators that have room, starting one more; with ``eager`` the first before any
+        job."""
         staying = self.evaluators.staying
         if (eager and not staying) or (self._jobs and len(staying) < self.evaluators.limit):
             self.evaluators.start()
@@ -283,7 +284,8 @@ class JobQueue(ABC, Generic[J]):
         return None if self.stale(job) else self.done(job, answer)
 
     def watch(self, seconds: float) -> Stall | None:
-        """Note that so much time passed. Replace evaluators that stall for too long; return the longest stall of the others.
+        """Note that so much time passed. Replace evaluators that stall for too long; return the longest stall of the
+        others.
 
         Raises:
             RaychainsError: a job lost too many evaluators.

@@ -13,8 +13,8 @@ from typing import Any
 class Interrupt:
     """Context in which SIGINT, SIGTERM and SIGHUP set `asked` instead of raising; in other threads it does nothing.
 
-    A second SIGTERM asks for nothing new: `ray job stop` signals a whole tree of processes, of which some pass theirs on.
-    Whoever handles SIGHUP, or ignores it as nohup does, goes on doing so.
+    A second SIGTERM asks for nothing new: `ray job stop` signals a whole tree of processes, of which some pass theirs
+    on. Whoever handles SIGHUP, or ignores it as nohup does, goes on doing so.
     """
 
     def __init__(self) -> None:

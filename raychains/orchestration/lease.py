@@ -34,7 +34,8 @@ CLAIMS = 3
 PEERS_EVERY = 2.0
 """Seconds between reads of chains that others run."""
 PEERS_FOR = 0.5
-"""Seconds that one round of reads may take: of thousands of chains, or on slow storage, the others' turn is the next."""
+"""Seconds that one round of reads may take: of thousands of chains, or on slow storage, the others' turn is the
+next."""
 COMPARE_EVERY = 15.0
 """Seconds between checks whether another driver took over a chain that runs here."""
 
@@ -77,7 +78,8 @@ class Lease:
 
     Args:
         patient: wait for a driver of which it is not known whether it lives, at most until it counts as dead.
-        driver_id: of a predecessor that is known to be gone, whose chains this driver takes over at once; by default a new one.
+        driver_id: of a predecessor that is known to be gone, whose chains this driver takes over at once; by default a
+        new one.
         clock: of waits and ages; the storage's own tells drivers apart.
         identity: of this process and others.
         background: runs the renewals beside the caller's work, as `in_thread` does.
@@ -114,7 +116,8 @@ class Lease:
         self._taken: dict[str, int] = {}
         """Attempts of this driver by chain: listings may not show them yet, and the next must have a higher number."""
         self.lost: str | None = None
-        """Why this driver has to stop: another one owns its run, or the store takes no files; None while it need not."""
+        """Why this driver has to stop: another one owns its run, or the store takes no files; None while it need
+        not."""
 
     def __enter__(self) -> Lease:
         try:
@@ -145,7 +148,8 @@ class Lease:
     # Chains
 
     def claim(self, digest: str, record: Mapping[str, Any]) -> int | None:
-        """Reserve a chain's next attempt and return its number; None when the chain is left to another living driver that has it.
+        """Reserve a chain's next attempt and return its number; None when the chain is left to another living driver
+        that has it.
 
         Storage that does not answer counts as such: the chain is asked for again later.
 
@@ -234,7 +238,8 @@ class Lease:
         if not self._patient or rival.place == self._identity.place():
             raise UserError(self._owned(rival))
         log.warning(
-            "run %s may still be run by pid %d on %s, last heard of %.0f s ago: waiting until it counts as dead, at most %.0f s",
+            "run %s may still be run by pid %d on %s, last heard of %.0f s ago: waiting until it counts as dead, at "
+            "most %.0f s",
             *(self._run, rival.pid, rival.host, self._age(rival), STALE_AFTER),
         )
         heard = {rival.driver_id: rival.renewals}
@@ -253,15 +258,17 @@ class Lease:
     def _owned(self, rival: Entry) -> str:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(rival.since / SECOND))
         return (
-            f"name must be that of a run that no other driver runs, got {self._run!r}: pid {rival.pid} on {rival.host} has run "
-            f"it since {since} and was last heard of {self._age(rival):.0f} s ago; wait for its end, stop it, or choose another `name`"
+            f"name must be that of a run that no other driver runs, got {self._run!r}: pid {rival.pid} on "
+            f"{rival.host} has run it since {since} and was last heard of {self._age(rival):.0f} s ago; wait for its "
+            "end, stop it, or choose another `name`"
         )
 
     def _age(self, entry: Entry) -> float:
         return max(0.0, ((self._claim.storage_now() or entry.renewed) - entry.renewed) / SECOND)
 
     def _renewals(self) -> Iterator[float]:
-        """Renew the claim between the waits; storage that is away makes it late, and the claim knows what that means."""
+        """Renew the claim between the waits; storage that is away makes it late, and the claim knows what that
+        means."""
         waits = iter(FIRST_RENEWALS)
         while True:
             yield next(waits, RENEW_EVERY)
@@ -302,7 +309,8 @@ class PeerDrivers:
         return self._lease.claim(digest, record)
 
     def events(self, coordinator: c.Coordinator) -> list[c.Event]:
-        """Return what happened since the last call; mostly nothing, and without a read of the store where nobody else works."""
+        """Return what happened since the last call; mostly nothing, and without a read of the store where nobody else
+        works."""
         now, found_events = self._clock.monotonic(), []
         if now - self._looked > PEERS_EVERY:
             found_events += self._of(coordinator.with_status("elsewhere"), self._became)
@@ -335,7 +343,8 @@ class PeerDrivers:
         return None if self._lease.runs_elsewhere(digest) else c.Freed(digest)
 
     def _finished(self, digest: str) -> bool:
-        """Return whether the store holds all of a chain's samples; no, as long as the storage does not answer or lags behind."""
+        """Return whether the store holds all of a chain's samples; no, as long as the storage does not answer or lags
+        behind."""
         try:
             store = ChainStore(self.root, digest)
             if store.last_attempt() < self._lease.taken(digest):

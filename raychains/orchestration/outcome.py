@@ -1,4 +1,5 @@
-"""The outcome of a run: the results of its views, announced as they come, the seconds of its chains, and what failed."""
+"""The outcome of a run: the results of its views, announced as they come, the seconds of its chains, and what
+failed."""
 
 from __future__ import annotations
 

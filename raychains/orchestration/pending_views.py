@@ -160,7 +160,8 @@ def _requested(
     """Return the view of one request; ``samples`` are those of its arm and group, None unless these are finished."""
     if samples is None:
         raise UserError(
-            f"views must be of an arm and group whose chains are all finished, got arm {request.arm}, group {request.group}"
+            f"views must be of an arm and group whose chains are all finished, got arm {request.arm}, group "
+            f"{request.group}"
         )
     arm, view = comparison.arms[request.arm], request.view
     taken = view.of(samples)

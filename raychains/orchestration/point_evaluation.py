@@ -77,7 +77,8 @@ class Bench:
             self._moved = True
 
     def _reestimate(self, model: nn.Module, like: Term) -> None:
-        """Estimate statistics as the chain of ``like`` estimates those of its draws: from its batch size, with dropout on."""
+        """Estimate statistics as the chain of ``like`` estimates those of its draws: from its batch size, with dropout
+        on."""
         self._move_data()
         size = ChainStore(self._root, like.digest).spec().batch_size
         pass_over(self._task, model, size, self._device)

@@ -1,4 +1,5 @@
-"""Networks between and around samples: made from the store's samples, measured by the evaluators, and kept in the store."""
+"""Networks between and around samples: made from the store's samples, measured by the evaluators, and kept in the
+store."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ def measure(
     """Return the split's metrics of each point's own network, in the points' order. Ray must be connected.
 
     Points that were measured before are read from the store; of the others each is published as soon as it is done, so
-    that an interrupted call continues after them; not of a split with metrics of the user's own. Equal points are measured
-    once. The points of an evaluator that is lost are measured again.
+    that an interrupted call continues after them; not of a split with metrics of the user's own. Equal points are
+    measured once. The points of an evaluator that is lost are measured again.
 
     Args:
         comparison: the run whose samples the points are made of: its task.

@@ -30,11 +30,13 @@ FULL_DISK = 0.95
 """Ray stops spilling above this used share of the disk (its `local_fs_capacity_threshold`)."""
 
 SESSION_SOCKET = "raya1b2c3d4/s/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
-"""The longest path that Ray's object store makes below `ray_temp_dir`, in a private folder: seven digits of process id."""
+"""The longest path that Ray's object store makes below `ray_temp_dir`, in a private folder: seven digits of process
+id."""
 
 
 def object_store_bytes(requested: int | None) -> int:
-    """Return the bytes of object store to ask Ray for: as requested, else 1 GB or a fifth of the memory if that is less.
+    """Return the bytes of object store to ask Ray for: as requested, else 1 GB or a fifth of the memory if that is
+    less.
 
     Ray's own default, 30 % of the memory, is too much beside chains that hold networks.
     """

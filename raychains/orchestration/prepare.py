@@ -26,7 +26,8 @@ def prepare(plan: Plan, to: Storage, *, skip_damaged: bool = False, progress: Pr
     Ray must be connected; every node reads the source and writes the target under the same path or URI.
 
     Raises:
-        UserError: the target holds something else or takes no files, or there are damaged pictures that are not to be skipped.
+        UserError: the target holds something else or takes no files, or there are damaged pictures that are not to be
+        skipped.
         RayLost: Ray is gone; the same call goes on with what is left.
     """
     done = _begun(plan, to)
@@ -55,8 +56,8 @@ def check_target(plan: Plan, to: Storage) -> None:
         if found != described:
             different = ", ".join(k for k in described if found.get(k) != described[k])
             raise UserError(
-                f"to must be empty or hold this very set, got {to.location()}, which was prepared from others ({different}): "
-                "choose another place"
+                f"to must be empty or hold this very set, got {to.location()}, which was prepared from others "
+                f"({different}): choose another place"
             )
     elif there := to.top():
         raise UserError(f"to must be empty or hold this very set, got {to.location()} with {there[0]!r} in it")
@@ -105,7 +106,8 @@ def _write(works: Sequence[Work], row_group: int, uri: str) -> Iterator[tuple[st
 
 
 def _one_shard(row: dict[str, Any], *, row_group: int, uri: str) -> dict[str, Any]:
-    """On a worker: the shard first, its report after it, so that a report means a whole shard; or why it was refused."""
+    """On a worker: the shard first, its report after it, so that a report means a whole shard; or why it was
+    refused."""
     work = Work.from_json(json.loads(row["work"]))
     try:
         data, written = encode(work.items, work.name, row_group)

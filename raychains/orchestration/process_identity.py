@@ -23,7 +23,8 @@ def here() -> dict[str, Any]:
 
 
 def place() -> str:
-    """Return what two processes have in common that see each other under their pids: containers have tables of their own."""
+    """Return what two processes have in common that see each other under their pids: containers have tables of their
+    own."""
     try:
         return _plain(f"{_BOOT.read_text().strip()}:{os.readlink(_TABLE)}")
     except OSError:  # no /proc: a pid with its start's date must do

@@ -64,7 +64,8 @@ METRIC = ("raychains_metric", "A metric of an arm's newest view, the mean over i
 
 
 class RayMetrics:
-    """Sets gauges at ticks, in the driver's process; Ray exports them. A chain's series end with the chain, all others with the driver."""
+    """Sets gauges at ticks, in the driver's process; Ray exports them. A chain's series end with the chain, all others
+    with the driver."""
 
     def __init__(
         self, run: str, gauge: Callable[..., Any] = Gauge, clock: Callable[[], float] = time.monotonic

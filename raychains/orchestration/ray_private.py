@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 _WITHOUT_AUTOSCALER = "node_"
 """Begins the type that a monitor without an autoscaler gives each node."""
 _UNUSED = ("start_api_server", "start_monitor", "start_log_monitor")
-"""Methods by which Ray starts the server of its dashboard, which runs although the dashboard is off; what adds nodes to a cluster;
-and what sends workers' output to the driver, which is not asked for."""
+"""Methods by which Ray starts the server of its dashboard, which runs although the dashboard is off; what adds nodes to
+a cluster; and what sends workers' output to the driver, which is not asked for."""
 _SWITCHED_OFF = ("ENABLE_RAY_CLUSTER", "RAY_ENABLE_UV_RUN_RUNTIME_ENV")
 """Constants by which Ray listens on every interface, and gives workers the environment of ``uv run``."""
 
@@ -57,16 +57,19 @@ def _or_else(otherwise: Any, unknown: str) -> Callable[[Callable[P, T]], Callabl
 
 @contextlib.contextmanager
 def on_this_machine() -> Iterator[None]:
-    """A body in which `ray.init` starts a Ray that listens on the loopback address only and leaves unused processes out.
+    """A body in which `ray.init` starts a Ray that listens on the loopback address only and leaves unused processes
+    out.
 
-    Ray takes the loopback address by itself on macOS and Windows; on Linux it listens on every interface, and no argument of
-    `ray.init` says otherwise. Nor does one leave out the three processes of `_UNUSED`, which take 2 s of a CPU, and 1.5 s to
-    end. To measure what the patch of `Node` saves: ``python -c "import time, raychains.orchestration.session as s;
-    t = time.time(); c = s.connect('local', cpus=2); print(time.time() - t); c.close(); print(time.time() - t)"`` on a quiet
-    machine, five times with ``_UNUSED`` as it is and five times with ``_UNUSED = ()``.
+    Ray takes the loopback address by itself on macOS and Windows; on Linux it listens on every interface, and no
+    argument of `ray.init` says otherwise. Nor does one leave out the three processes of `_UNUSED`, which take 2 s of a
+    CPU, and 1.5 s to end. To measure what the patch of `Node` saves: ``python -c "import time,
+    raychains.orchestration.session as s; t = time.time(); c = s.connect('local', cpus=2); print(time.time() - t);
+    c.close(); print(time.time() - t)"`` on a quiet machine, five times with ``_UNUSED`` as it is and five times with
+    ``_UNUSED = ()``.
 
-    Below ``uv run`` Ray would make the driver's environment again for each worker, in an uploaded copy of the current folder.
-    Workers of this machine run the driver's interpreter in its folder. Ray reads the variable that says so as it is imported.
+    Below ``uv run`` Ray would make the driver's environment again for each worker, in an uploaded copy of the current
+    folder. Workers of this machine run the driver's interpreter in its folder. Ray reads the variable that says so as
+    it is imported.
     """
     switches = {name: getattr(ray_constants, name) for name in _SWITCHED_OFF if hasattr(ray_constants, name)}
     left_out = {name: getattr(Node, name) for name in _UNUSED if hasattr(Node, name)}
@@ -99,7 +102,8 @@ def started_here() -> bool:
 
 
 def dead_process() -> str | None:
-    """Return which of Ray's processes that this process started is dead; None where all live, or another one started them."""
+    """Return which of Ray's processes that this process started is dead; None where all live, or another one started
+    them."""
     for name in (ray_constants.PROCESS_TYPE_GCS_SERVER, ray_constants.PROCESS_TYPE_RAYLET):
         if any(process.poll() is not None for process in _started(name)):
             return str(name)
@@ -121,7 +125,8 @@ def kill_gcs() -> None:
 
 
 def kill_left(folder: Path) -> None:
-    """Kill Ray's processes that have a file of its folder open: a raylet's agents outlive it, for long where its GCS died before."""
+    """Kill Ray's processes that have a file of its folder open: a raylet's agents outlive it, for long where its GCS
+    died before."""
     import psutil  # Ray brings it along
 
     folder = folder.resolve()
@@ -223,7 +228,8 @@ def leaving(handles: Collection[Any]) -> list[Any]:
 
 @_or_else(False, "not known whether an actor is alive")
 def lives(handle: Any) -> bool:
-    """Return whether an actor is alive; `ray.get_actor` finds dead ones, too, and False is said where Ray does not say."""
+    """Return whether an actor is alive; `ray.get_actor` finds dead ones, too, and False is said where Ray does not
+    say."""
     return handle._actor_id.hex() in actors("ALIVE")
 
 
@@ -238,7 +244,8 @@ def any_actor_alive() -> bool:
 
 @_or_else(None, "not published for other processes")
 def publish(key: str, value: bytes) -> None:
-    """Let `published` return ``value``, and `heartbeats` where ``key`` is an actor's id; nothing happens where Ray has changed."""
+    """Let `published` return ``value``, and `heartbeats` where ``key`` is an actor's id; nothing happens where Ray has
+    changed."""
     from ray.experimental.internal_kv import _internal_kv_put
 
     _internal_kv_put(key.encode(), value, overwrite=True, namespace=NAMESPACE)
@@ -291,8 +298,9 @@ def kill_actor(actor: str) -> None:
 def trials_survive_handovers() -> Iterator[None]:
     """A body in which Tune starts a trial again whose process died while it was handed over from an earlier trial.
 
-    Tune hears of such a death twice, of the process and of the call. The first time it starts the trial again; the second time,
-    since no process has it, it gives it up, whatever ``max_failures`` says. Nor does it print a traceback of any process that is
+    Tune hears of such a death twice, of the process and of the call. The first time it starts the trial again; the
+    second time, since no process has it, it gives it up, whatever ``max_failures`` says. Nor does it print a traceback
+    of any process that is
     gone: the sweep says so in a line.
     """
     from ray.exceptions import RayActorError

@@ -1,7 +1,7 @@
 """Notices that this process's Ray is gone: the driver is told in time to end with a word of its own.
 
-Ray itself repeats most requests to a dead GCS for a minute and then ends the process; a driver on a dead raylet waits, or is ended
-by the next object that it reads.
+Ray itself repeats most requests to a dead GCS for a minute and then ends the process; a driver on a dead raylet waits,
+or is ended by the next object that it reads.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ PROBE_EVERY = 2.0
 CONNECT_TIMEOUT = 5.0
 """Seconds that a server has to accept a connection."""
 AWAY_FOR = 30.0
-"""Seconds for which a joined cluster's GCS may be away: one that is restarted comes back; after 60 Ray ends the process."""
+"""Seconds for which a joined cluster's GCS may be away: one that is restarted comes back; after 60 Ray ends the
+process."""
 ANSWER_WITHIN = 120.0
 """Seconds that a request to the GCS may take, milliseconds as a rule."""
 LAST_RESORT = 20.0

@@ -1,4 +1,5 @@
-"""A chain that runs in the training loop of somebody else, Ray Tune's or Ray Train's: claimed, resumed, and reported after each cycle.
+"""A chain that runs in the training loop of somebody else, Ray Tune's or Ray Train's: claimed, resumed, and reported
+after each cycle.
 
 Its samples and checkpoints are in the run store, from which it resumes bit for bit after whatever happened to it.
 """
@@ -49,8 +50,8 @@ Follow = Callable[[ChainAssignment], Callable[[torch.device], Ranks]]
 class Reporter:
     """Tells after each cycle how a chain goes, from its samples in the order in which they are drawn.
 
-    A report holds ``epoch``, ``cycle`` (from 0), ``samples``, ``gradient_evaluations`` and the chain's ``digest``, and either the
-    metrics of the ensemble of all samples so far or the training ``loss`` at the last of them.
+    A report holds ``epoch``, ``cycle`` (from 0), ``samples``, ``gradient_evaluations`` and the chain's ``digest``, and
+    either the metrics of the ensemble of all samples so far or the training ``loss`` at the last of them.
     """
 
     spec: ChainSpec
@@ -163,7 +164,8 @@ class ReportedChain:
         expected, reporter = expected_samples(self.spec), self.reporter
         reporter.known, reporter.step, reporter.reported = known, 0, 0
         self._noise = self._restart = self._restart_from = 0
-        # Who is started again takes the chain over at once: attempts are numbered, late writes of a predecessor do not count.
+        # Who is started again takes the chain over at once: attempts are numbered, late writes of a predecessor do not
+        # count.
         with Lease(self._store, self.run, driver_id=self.driver_id) as lease:
             record = {"driver": f"{socket.gethostname()}:{os.getpid()}", "driver_id": lease.driver_id, **(about or {})}
             while True:

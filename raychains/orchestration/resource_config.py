@@ -1,4 +1,5 @@
-"""Resources of chains and evaluators, and the number of slots that a cluster has for them; no sample depends on them."""
+"""Resources of chains and evaluators, and the number of slots that a cluster has for them; no sample depends on
+them."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from raychains.planning.failure import TIMEOUT as STALL_TIMEOUT
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceConfig:
-    """Resources of chains and evaluators; none of it is in a digest. The options that they come from are checked where they are made."""
+    """Resources of chains and evaluators; none of it is in a digest. The options that they come from are checked where
+    they are made."""
 
     cpus_per_chain: int = 1
     gpus_per_chain: float | None = None
@@ -32,8 +34,9 @@ class ResourceConfig:
     concurrent: int | None = None
     """The most chains that may run at once; None is as many as the cluster holds."""
     slot_timeout: float | None = None
-    """Seconds that a run of which no chain runs waits for a slot; None is `raychains.orchestration.resource_wait.TIMEOUT` for
-    one that no node has, and without end for one that others hold."""
+    """Seconds that a run of which no chain runs waits for a slot; None is
+    `raychains.orchestration.resource_wait.TIMEOUT` for one that no node has, and without end for one that others
+    hold."""
     stall_timeout: float = STALL_TIMEOUT
     """Seconds of silence that a chain or an evaluation is always allowed: see `raychains.planning.failure`."""
     checkpoint_every: float = 60.0
@@ -124,7 +127,8 @@ class Slots:
         return self._most(self._fit(self._nodes()).chains // self.ranks)
 
     def with_largest_shares(self, chains: int) -> Slots:
-        """Return slots of the largest shares of a GPU that hold as many of so many chains at once: Ray fills a GPU before it uses the next.
+        """Return slots of the largest shares of a GPU that hold as many of so many chains at once: Ray fills a GPU
+        before it uses the next.
 
         Only on a cluster that was started here: on another one, runs of others may hold the rest of every GPU.
         """
@@ -145,7 +149,8 @@ class Slots:
         return self._most(chains) if self.grows else min(chains, self.room())
 
     def at_once(self, chains: int) -> int:
-        """Return how many of so many chains run at once, as far as that is known; a cluster that grows holds them all."""
+        """Return how many of so many chains run at once, as far as that is known; a cluster that grows holds them
+        all."""
         return self._most(chains) if self.grows else min(chains, self.count)
 
     def node_of_evaluator(self, number: int) -> str | None:
@@ -187,8 +192,8 @@ class Slots:
             )
         if together.chains < self.ranks:
             raise UserError(
-                f"{self.ranks_field} must be at most what the cluster holds ({together.chains}), got {self.ranks}: it has "
-                f"{describe(everything)}"
+                f"{self.ranks_field} must be at most what the cluster holds ({together.chains}), got {self.ranks}: it "
+                f"has {describe(everything)}"
             )
 
     def _nodes(self) -> list[Node]:
@@ -226,5 +231,6 @@ def _check_type(accelerator_type: str | None, nodes: Sequence[Node]) -> None:
     if kinds:
         raise unknown_name("accelerator_type", accelerator_type, kinds)
     raise UserError(
-        f"accelerator_type must be left out, got {accelerator_type!r}: the cluster has no GPU whose type is known to Ray"
+        f"accelerator_type must be left out, got {accelerator_type!r}: the cluster has no GPU whose type is known to "
+        "Ray"
     )

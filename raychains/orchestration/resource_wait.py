@@ -44,7 +44,8 @@ class ResourceWait:
     def check(self, *, waiting: int, running: bool, starved: bool = False) -> str | None:
         """Return why so many chains wait for slots, None where they need not; while others run, only after the timeout.
 
-        Where no chain waits or runs, the same of evaluators that are ``starved``: work waits for them, and they for nodes.
+        Where no chain waits or runs, the same of evaluators that are ``starved``: work waits for them, and they for
+        nodes.
 
         Raises:
             UserError: nothing runs, and nothing could for too long.
@@ -72,8 +73,8 @@ class ResourceWait:
         limit = self.timeout if self.timeout is not None else TIMEOUT if kind == "missing" else math.inf
         if now - self._since >= limit:
             raise UserError(
-                f"nothing could be placed for {_text(limit)}: {reason}. Nothing is lost: the same call with `resume=True` "
-                "continues it when there is room; `slot_timeout` says how long to wait"
+                f"nothing could be placed for {_text(limit)}: {reason}. Nothing is lost: the same call with "
+                "`resume=True` continues it when there is room; `slot_timeout` says how long to wait"
             )
         return reason
 

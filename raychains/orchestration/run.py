@@ -144,11 +144,12 @@ def evaluate_views(
     rows: bool = True,
     **settings: Any,
 ) -> DriverOutcome:
-    """Evaluate certain views of the arms and groups whose chains are all finished; further arguments as for `evaluate_run`.
+    """Evaluate certain views of the arms and groups whose chains are all finished; further arguments as for
+    `evaluate_run`.
 
     Each sample is predicted once, or read where its prediction is kept, however many views it belongs to. The callback
-    hears `Tick`, and of problems; `DriverOutcome.requested` holds the results: first the views of ``kinds``, arm by arm and
-    group by group in the order of ``kinds``, then ``requests`` in their order.
+    hears `Tick`, and of problems; `DriverOutcome.requested` holds the results: first the views of ``kinds``, arm by arm
+    and group by group in the order of ``kinds``, then ``requests`` in their order.
 
     Args:
         split: of the task; another one than the run's is fine.

@@ -46,7 +46,8 @@ class SamplePool:
             self._count -= chain.pop((record.meta.variable, record.meta.index), None) is not None
 
     def select(self, chains: list[str] | None = None, *, variable: str | None = None) -> list[Pooled]:
-        """Return the samples of ``chains`` (all chains without it), in round-robin order: first draws of all chains first.
+        """Return the samples of ``chains`` (all chains without it), in round-robin order: first draws of all chains
+        first.
 
         Args:
             chains: digests, in the arm's order.

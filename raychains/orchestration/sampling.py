@@ -1,4 +1,5 @@
-"""The chains' side of a run: carries the coordinator's actions out on workers, and turns what workers do into its events."""
+"""The chains' side of a run: carries the coordinator's actions out on workers, and turns what workers do into its
+events."""
 
 from __future__ import annotations
 
@@ -179,7 +180,8 @@ class Sampling:
                 self._handle(c.NodeLeaves(slot))
 
     def _watch(self, seconds: float) -> dict[int, float]:
-        """Announce chains that stall, and take them from workers that do so for too long; likewise workers that do not come up.
+        """Announce chains that stall, and take them from workers that do so for too long; likewise workers that do not
+        come up.
 
         Return the seconds without a step of each stalled chain, by its slot.
         """
@@ -256,7 +258,8 @@ class Sampling:
         return c.Refused(slot, digest) if attempt is None else c.Claimed(slot, digest, attempt)
 
     def _recover(self, action: c.Recover) -> None:
-        """Pool a chain's durable samples that came before an attempt's own; later, if the storage does not show them now."""
+        """Pool a chain's durable samples that came before an attempt's own; later, if the storage does not show them
+        now."""
         spec = self._specs[action.digest]
         try:
             records = ChainStore(self._root, action.digest).records()

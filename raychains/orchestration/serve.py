@@ -244,7 +244,8 @@ def check_room(replicas: int, *, cpus: float, gpus: float) -> None:
                 allowed = f"be at most {most:g}, the most of one node"
                 raise UserError(f"{kind}_per_replica must {allowed}, got {each:g}: the cluster has {has}")
         raise UserError(
-            f"replicas must be at most {room}, got {replicas} of {cpus:g} CPUs and {gpus:g} GPUs each: the cluster has {has}"
+            f"replicas must be at most {room}, got {replicas} of {cpus:g} CPUs and {gpus:g} GPUs each: the cluster "
+            f"has {has}"
         )
 
 
@@ -252,10 +253,11 @@ def check_room(replicas: int, *, cpus: float, gpus: float) -> None:
 def running(
     app: Any, *, name: str, route_prefix: str, host: str, port: int, say: Callable[[str], Any]
 ) -> Iterator[str]:
-    """Run an application on the connected Ray in the body, which is given its address; ``say`` is told where that takes long.
+    """Run an application on the connected Ray in the body, which is given its address; ``say`` is told where that takes
+    long.
 
-    A Serve that runs on the cluster already is used, with its host and port, and stays; one that is started here is shut down, unless
-    it has other applications by then.
+    A Serve that runs on the cluster already is used, with its host and port, and stays; one that is started here is
+    shut down, unless it has other applications by then.
 
     Raises:
         UserError: the application does not start, or another one has its route prefix.

@@ -25,7 +25,8 @@ REMOVALS = 20
 ENVIRONMENT = re.compile(r"'uv run'|working_dir|[Pp]ackage size|[Rr]untime.env")
 """In Ray's messages about an environment that workers cannot have: one of ``uv run`` or of a job."""
 FIRST_WORKER = 900.0
-"""Seconds in which a process must start in an environment of ``uv run``, which each node of a cluster installs for itself."""
+"""Seconds in which a process must start in an environment of ``uv run``, which each node of a cluster installs for
+itself."""
 NOTICE = 30.0
 """Seconds after which it is said that nothing started yet."""
 NAMESPACE = "raychains"
@@ -39,7 +40,8 @@ class Session:
     ours: bool
     """`close` shuts Ray down; a connection that the caller had made stays, unless Ray is gone."""
     folder: Path | None = None
-    """The folder of a Ray that was started here, with its sockets, logs and spilled objects, which only this user can reach."""
+    """The folder of a Ray that was started here, with its sockets, logs and spilled objects, which only this user can
+    reach."""
     watch: ray_watch.Watch = field(default_factory=ray_watch.Watch, repr=False, compare=False)
 
     def close(self) -> None:
@@ -70,8 +72,8 @@ def connect(
     names in ``namespace``, default `NAMESPACE`; where the caller connected, in that connection's.
 
     Raises:
-        UserError: a ``ray://`` address, nothing at the address, a cluster of another Ray or Python, or a machine on which
-            Ray cannot start.
+        UserError: a ``ray://`` address, nothing at the address, a cluster of another Ray or Python, or a machine on
+            which Ray cannot start.
         RayLost: Ray was to be started here and did not start, twice.
     """
     if ray.is_initialized():
@@ -161,7 +163,8 @@ def _refused(error: BaseException, where: str) -> BaseException:
 
 
 def _private_folder(parent: Path) -> Path:
-    """Make a folder for Ray below ``parent`` that only this user enters: Ray makes all of its own writable to everybody."""
+    """Make a folder for Ray below ``parent`` that only this user enters: Ray makes all of its own writable to
+    everybody."""
     try:
         parent.mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix="ray", dir=parent))
@@ -207,7 +210,8 @@ def check_address(
     where = address or os.environ.get("RAY_ADDRESS") or "local"
     if where.startswith("ray://"):
         raise UserError(
-            f"address must not be a Ray Client one, got {where!r}: run on the cluster with 'ray job submit', or give HOST:PORT"
+            f"address must not be a Ray Client one, got {where!r}: run on the cluster with 'ray job submit', or give "
+            "HOST:PORT"
         )
     if where == "local":
         memory = preflight.object_store_bytes(object_store_memory)

@@ -208,11 +208,13 @@ def _searcher(
 
 
 class _RayGone(BaseException):
-    """Ends Tune's loop without its clean-up, which would ask Ray and never be answered: no `Exception`, after which there is one."""
+    """Ends Tune's loop without its clean-up, which would ask Ray and never be answered: no `Exception`, after which
+    there is one."""
 
 
 class SweepTrial(ChainTrainable):
-    """A trial of a sweep. A chain that ended repeats the reports in the sweep's folder: each experiment has a new scheduler.
+    """A trial of a sweep. A chain that ended repeats the reports in the sweep's folder: each experiment has a new
+    scheduler.
 
     A chain that fails says so in its last result: Tune would retry a trial that raises, to the same end.
     """
@@ -376,7 +378,8 @@ class SweepCallback(Unpickled, tune.Callback):
         return len(self.points) == self._plan.count and all(chain.ended for chain in self._chains.values())
 
     def configs(self) -> list[dict[str, Any]]:
-        """Return a trial's config for each chain: chains that ended first, which only a scheduler needs, then first repeats."""
+        """Return a trial's config for each chain: chains that ended first, which only a scheduler needs, then first
+        repeats."""
         wanted = [chain for chain in self._chains.values() if not chain.ended or self._plan.asha is not None]
         wanted.sort(key=lambda chain: (not chain.ended, chain.of[0][1]))
         return [{**point.values, REPEAT: repeat} for chain in wanted for point, repeat in chain.of[:1]]
@@ -436,7 +439,8 @@ class SweepCallback(Unpickled, tune.Callback):
                 self.folder.publish_report(chain.digest, report)
                 chain.reports.append(report)
             if result["done"] and state_of([report], None, self._plan.length) != FINISHED:
-                # A chain that goes on from an earlier driver's checkpoint may be stopped by a report before its last one.
+                # A chain that goes on from an earlier driver's checkpoint may be stopped by a report before its last
+                # one.
                 chain.stop = {key: chain.reports[-1][key] for key in ("epoch", "cycle")}
                 self.folder.publish_stop(chain.digest, chain.stop)
 

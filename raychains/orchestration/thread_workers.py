@@ -49,7 +49,8 @@ class Actor:
         self._outstanding.discard(answer)
 
     def die(self, reason: str = "the actor was killed") -> None:
-        """Stop what it does in the background, and fail all calls that it was asked; its threads end with their calls."""
+        """Stop what it does in the background, and fail all calls that it was asked; its threads end with their
+        calls."""
         self.dead = True
         halt = getattr(self.made.result(), "halt", None) if not self.made.exception() else None
         if halt is not None:

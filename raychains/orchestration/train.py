@@ -1,8 +1,8 @@
 """A chain as the training loop of Ray Train's workers.
 
-Each worker's loop goes on in step with the others, since every report is a collective of Train's, while the chain runs in
-threads beside it: rank 0's writes samples and checkpoints to the run store, the others step along. From there a group that
-Train starts again resumes bit for bit.
+Each worker's loop goes on in step with the others, since every report is a collective of Train's, while the chain runs
+in threads beside it: rank 0's writes samples and checkpoints to the run store, the others step along. From there a
+group that Train starts again resumes bit for bit.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ def _known(spec: ChainSpec) -> int:
         about = json.loads(Path(folder, CHECKPOINT).read_text())
     if about["digest"] != spec.digest:
         raise UserError(
-            f"run_config must name a run of this chain, {spec.digest[:12]}, or a new one, got {train.get_context().get_experiment_name()!r}: "
-            f"it has reports of chain {about['digest'][:12]}"
+            f"run_config must name a run of this chain, {spec.digest[:12]}, or a new one, got "
+            f"{train.get_context().get_experiment_name()!r}: it has reports of chain {about['digest'][:12]}"
         )
     return int(about["reports"])

@@ -1,7 +1,7 @@
 """Heartbeats of a sweep's trials, and the trials that stall.
 
-Tune calls one method of a trial at a time, so that a trial cannot be asked where its chain is: it says so every second, in the
-key-value store of the cluster.
+Tune calls one method of a trial at a time, so that a trial cannot be asked where its chain is: it says so every second,
+in the key-value store of the cluster.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from raychains.orchestration.messages import AttemptStatus
 from raychains.planning.failure import ChainPace
 
 BEAT_EVERY = 1.0
-"""Seconds between two heartbeats of a trial, between two looks at them, and between a trial's looks whether its node is draining."""
+"""Seconds between two heartbeats of a trial, between two looks at them, and between a trial's looks whether its node is
+draining."""
 
 
 @dataclass(frozen=True)

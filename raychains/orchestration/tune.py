@@ -1,7 +1,7 @@
 """A chain as a trainable of Ray Tune.
 
-Tune's schedulers, searchers and callbacks see a chain as they see any training: it reports after each cycle. Its samples and
-checkpoints are in the run store, from which a trial resumes bit for bit after whatever happened to it.
+Tune's schedulers, searchers and callbacks see a chain as they see any training: it reports after each cycle. Its
+samples and checkpoints are in the run store, from which a trial resumes bit for bit after whatever happened to it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class TrialSettings:
 
 
 def values_and_repeat(config: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """Return the options in a trial's config, as Python's own numbers, and its repetition; `tune.search.Repeater` numbers them itself.
+    """Return the options in a trial's config, as Python's own numbers, and its repetition; `tune.search.Repeater`
+    numbers them itself.
 
     Raises:
         UserError: two repetitions, or one that is no number.
@@ -81,7 +82,8 @@ class ChainTrainable(tune.Trainable):
     """One chain per trial, whose config holds options of `raychains.run`; it reports after each cycle.
 
     A report holds the metrics on the split val of the ensemble of all samples so far, ``epoch``, ``cycle`` (from 0),
-    ``samples``, ``gradient_evaluations`` and the chain's ``digest``. Between reports the chain waits for Tune's decision.
+    ``samples``, ``gradient_evaluations`` and the chain's ``digest``. Between reports the chain waits for Tune's
+    decision.
     """
 
     settings: ClassVar[TrialSettings]
@@ -201,8 +203,9 @@ class ChainTrainable(tune.Trainable):
         asked = type(self).default_resource_request(self.config).required_resources
         if self._held() not in (state["resources"], asked):  # a restored experiment may ask for others
             raise UserError(
-                f"scheduler must leave a trial's resources as they are, got {self._held()} instead of {state['resources']}: "
-                "a chain uses cpus_per_chain and gpus_per_chain of the trainable (leave ResourceChangingScheduler out)"
+                f"scheduler must leave a trial's resources as they are, got {self._held()} instead of "
+                f"{state['resources']}: a chain uses cpus_per_chain and gpus_per_chain of the trainable (leave "
+                "ResourceChangingScheduler out)"
             )
         self._reports.close()
         self._reports = self._run(min(state["reports"], len(self._chain.reporter.steps) - 1))
@@ -228,7 +231,8 @@ class ChainTrainable(tune.Trainable):
             chain.leave()
 
     def _preempted(self, left: RayActorError) -> Exception:
-        """Return the exception that ends this process: ``left``, which Tune does not count as a failure, or that it left too often."""
+        """Return the exception that ends this process: ``left``, which Tune does not count as a failure, or that it
+        left too often."""
         self._preemptions += 1
         most = self._options.max_preemptions
         if most is not None and self._preemptions > most:
@@ -251,8 +255,8 @@ class ChainTrainable(tune.Trainable):
             cost = gradient_evaluations(spec)
             if not self.settings.allow_unequal_budget and cost != self._declared:
                 raise UserError(
-                    f"config must cost the gradient evaluations of the trainable's epochs ({self._declared:,}), got {cost:,} by "
-                    f"{dict(config)}; pass allow_unequal_budget=True to compare trials of unequal cost"
+                    f"config must cost the gradient evaluations of the trainable's epochs ({self._declared:,}), got "
+                    f"{cost:,} by {dict(config)}; pass allow_unequal_budget=True to compare trials of unequal cost"
                 )
         except UserError as error:
             raise error.with_traceback(None) from None  # Tune prints the traceback: the message is enough

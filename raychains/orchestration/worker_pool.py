@@ -14,14 +14,15 @@ from raychains.orchestration.workers import ActorOptions
 class WorkerPool(RayWorkers):
     """`Workers` of several drivers that come one after another. Ray must be connected until the pool is closed.
 
-    A driver that is given a pool leaves its idle actors there at its end: ``with WorkerPool() as pool``. Tasks may differ from
-    driver to driver; an actor holds the data of the last one only. Nothing of it changes a sample. Where the store, the data
-    root, or what a chain, an evaluator or a checkpoint is to cost differs, the actors that it concerns are ended and others
-    started. A worker that was interrupted with a chain, that is lost, or that shares its chains with others is not used again.
+    A driver that is given a pool leaves its idle actors there at its end: ``with WorkerPool() as pool``. Tasks may
+    differ from driver to driver; an actor holds the data of the last one only. Nothing of it changes a sample. Where
+    the store, the data root, or what a chain, an evaluator or a checkpoint is to cost differs, the actors that it
+    concerns are ended and others started. A worker that was interrupted with a chain, that is lost, or that shares its
+    chains with others is not used again.
 
     Workers hold their CPUs and GPUs until the pool is closed, also while the process evaluates or draws: other runs of
-    the same cluster wait for them, and an autoscaler keeps their nodes. Evaluators hold no CPUs, but their shares of GPUs.
-    All of them end with the process that made them, however it ends.
+    the same cluster wait for them, and an autoscaler keeps their nodes. Evaluators hold no CPUs, but their shares of
+    GPUs. All of them end with the process that made them, however it ends.
 
     Args:
         name: of the actors.
@@ -35,7 +36,8 @@ class WorkerPool(RayWorkers):
         self._idle: list[Any] = []
 
     def start(self, kind: type, run: str, options: ActorOptions, *args: Any) -> Any:
-        """Return an idle actor with these settings, or start one; idle ones that may hold what it needs are ended before."""
+        """Return an idle actor with these settings, or start one; idle ones that may hold what it needs are ended
+        before."""
         settings = (kind, replace(options, name="", node=None), *(replace(arg, name="") for arg in args))
         for actor in [a for a in self._idle if self._actors[a] == settings]:
             self._idle.remove(actor)

@@ -1,7 +1,7 @@
 """Interfaces to actors, to the cluster that they run on, and to time, of which Ray is one implementation.
 
-`raychains.orchestration.ray_workers` implements them on Ray, `thread_workers` in this process. The driver itself knows nothing of Ray: tests and benchmarks
-run the same code on simulated workers and a simulated clock.
+`raychains.orchestration.ray_workers` implements them on Ray, `thread_workers` in this process. The driver itself knows
+nothing of Ray: tests and benchmarks run the same code on simulated workers and a simulated clock.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ class Cluster(Protocol):
         """Return whether an autoscaler adds nodes when actors wait for them."""
 
     def unplaced(self, actors: Collection[Any]) -> int:
-        """Return how many of these actors have no process yet: they wait for a node with room. 0 where that is unknown."""
+        """Return how many of these actors have no process yet: they wait for a node with room. 0 where that is
+        unknown."""
 
     def leaving(self, actors: Collection[Any]) -> Collection[Any]:
         """Return those of these actors whose nodes are draining; none where that is unknown."""
@@ -127,7 +128,8 @@ class Workers(Cluster, Protocol):
 
     @property
     def in_process(self) -> bool:
-        """True where actors are objects of this process: they know the user's tasks and classes, and leave its settings alone."""
+        """True where actors are objects of this process: they know the user's tasks and classes, and leave its settings
+        alone."""
 
     def put(self, value: Any) -> Any:
         """Return a reference to an object that actors can fetch."""
@@ -145,7 +147,8 @@ class Workers(Cluster, Protocol):
         """End an actor at once."""
 
     def dismiss(self, actor: Any) -> None:
-        """Let go of an actor that is well and has nothing to do: it ends, unless a pool keeps it for the next driver."""
+        """Let go of an actor that is well and has nothing to do: it ends, unless a pool keeps it for the next
+        driver."""
 
     def call(self, actor: Any, method: str, *args: Any, group: str | None = None) -> Any:
         """Call an actor's method; return a reference to its result, which may be an argument of other calls."""

@@ -1,4 +1,5 @@
-"""Published tables and figures as data: what runs at which scale, what the papers printed and claim, how it is drawn."""
+"""Published tables and figures as data: what runs at which scale, what the papers printed and claim, how it is
+drawn."""
 
 from __future__ import annotations
 
@@ -15,10 +16,12 @@ ALL = tuple(SCALES)
 NOT_SMOKE, ON_GPU = ALL[1:], ALL[2:]
 
 PAPERS: Mapping[str, str] = {
-    "csgmcmc": "Zhang, Li, Zhang, Chen, Wilson: Cyclical Stochastic Gradient MCMC for Bayesian Deep Learning, ICLR 2020",
+    "csgmcmc": "Zhang, Li, Zhang, Chen, Wilson: Cyclical Stochastic Gradient MCMC for Bayesian Deep Learning, ICLR "
+    "2020",
     "atmc": "Heek, Kalchbrenner: Bayesian Inference for Large Scale Image Classification, 2019",
     "emcmc": "Li, Zhang: Entropy-MCMC: Sampling from Flat Basins with Ease, ICLR 2024",
-    "bde": "scikit-learn-contrib/bde: Bayesian deep ensembles by MILE (Sommer et al.: Microcanonical Langevin Ensembles, ICLR 2025)",
+    "bde": "scikit-learn-contrib/bde: Bayesian deep ensembles by MILE (Sommer et al.: Microcanonical Langevin "
+    "Ensembles, ICLR 2025)",
     "dropout": "Gal, Ghahramani: Dropout as a Bayesian Approximation, ICML 2016 (yaringal/DropoutUncertaintyExps)",
     "hmc": "Izmailov, Vikram, Hoffman, Wilson: What Are Bayesian Neural Network Posteriors Really Like?, ICML 2021",
 }

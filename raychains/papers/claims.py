@@ -79,7 +79,8 @@ def claim(
     rule: Rule = "welch",
     **more: Any,
 ) -> Claim:
-    """Return the claim that compares a row's cell of a column with another row's by ``rule``, or with a constant; see `Claim`."""
+    """Return the claim that compares a row's cell of a column with another row's by ``rule``, or with a constant; see
+    `Claim`."""
     against = Of(right, column) if isinstance(right, str) else float(right)
     how: Rule = rule if isinstance(right, str) else "one-sample"
     return Claim(
@@ -116,8 +117,8 @@ class Verdict:
     """Lower end of the 95 % interval of left − right; nan where there is no interval."""
     high: float
     detectable: float
-    """The smallest true difference that these repeats find with power 80 %; infinite where there is no interval, nan where
-    the repeats have no spread."""
+    """The smallest true difference that these repeats find with power 80 %; infinite where there is no interval, nan
+    where the repeats have no spread."""
     p: float
     """Two-sided p value of no difference, of the interval's t statistic; see `p_value`."""
     verdict: Word
@@ -155,11 +156,11 @@ def judge(
 ) -> Verdict:
     """Return the verdict on a claim.
 
-    The interval of left − right is Student's: Welch's with the degrees of freedom of Welch and Satterthwaite, that of the
-    differences repeat by repeat, or that of one mean. ``less`` holds if it lies below 0 and does not if it lies above;
-    ``greater`` is the mirror image. ``equal`` holds if the interval lies inside ± the tolerance and does not if it lies
-    outside entirely. Without a tolerance no number of repeats can show equality: the claim then fails or cannot be told,
-    so a claim of agreement with a theory gives a tolerance.
+    The interval of left − right is Student's: Welch's with the degrees of freedom of Welch and Satterthwaite, that of
+    the differences repeat by repeat, or that of one mean. ``less`` holds if it lies below 0 and does not if it lies
+    above; ``greater`` is the mirror image. ``equal`` holds if the interval lies inside ± the tolerance and does not if
+    it lies outside entirely. Without a tolerance no number of repeats can show equality: the claim then fails or cannot
+    be told, so a claim of agreement with a theory gives a tolerance.
 
     The published verdict is Welch's for ``paired`` too: papers do not print their pairs, and the interval is the wider
     one where the pairs go together.
@@ -216,9 +217,9 @@ def _of_pairs(left: Array, right: Array) -> tuple[list[Summary], list[str], tupl
 def holm(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Return the verdicts on one family of claims, corrected by Holm's step-down method (1979), in their order.
 
-    A claim whose adjusted p value is below 5 % keeps its verdict, all others cannot be told. Where p values are right under
-    each claim's null, the probability that at least one true null is rejected is at most 5 %, however the claims depend on
-    each other. Intervals and detectable differences stay those of each claim alone.
+    A claim whose adjusted p value is below 5 % keeps its verdict, all others cannot be told. Where p values are right
+    under each claim's null, the probability that at least one true null is rejected is at most 5 %, however the claims
+    depend on each other. Intervals and detectable differences stay those of each claim alone.
     """
     p = np.array([verdict.p for verdict in verdicts])
     order, count = np.argsort(p, kind="stable"), len(p)
@@ -231,7 +232,8 @@ def holm(verdicts: Sequence[Verdict]) -> list[Verdict]:
 
 
 def interval(difference: float, se: float, df: float) -> tuple[float, float]:
-    """Return the 95 % interval of a difference with standard error ``se`` on ``df`` degrees of freedom; nan if unknown."""
+    """Return the 95 % interval of a difference with standard error ``se`` on ``df`` degrees of freedom; nan if
+    unknown."""
     from scipy import stats
 
     if se == 0:
@@ -254,11 +256,12 @@ def p_value(difference: float, se: float, df: float) -> float:
 
 
 def detectable(se: float, df: float) -> float:
-    """Return the smallest true difference that a two-sided t test at 5 % finds with power 80 %; infinite if se is unknown.
+    """Return the smallest true difference that a two-sided t test at 5 % finds with power 80 %; infinite if se is
+    unknown.
 
-    With noncentrality δ = difference / se the power is P(|t'_df(δ)| > t_crit); solved for δ with the exact noncentral t.
-    It takes ``se`` and ``df`` as the true ones. Welch's estimates both: with equal spreads it then finds such a difference
-    70 times in 100 with three runs a side and 80 with ten (simulated).
+    With noncentrality δ = difference / se the power is P(|t'_df(δ)| > t_crit); solved for δ with the exact noncentral
+    t. It takes ``se`` and ``df`` as the true ones. Welch's estimates both: with equal spreads it then finds such a
+    difference 70 times in 100 with three runs a side and 80 with ten (simulated).
     """
     from scipy import optimize, stats
 
@@ -318,7 +321,8 @@ def _word(claim: Claim, low: float, high: float) -> Word:
 
 
 def _paper(claim: Claim, left: Summary | None, right: Summary | None) -> tuple[Word | Literal["not published"], str]:
-    """Return the verdict on the paper's own numbers, and a sentence of it: with the means where standard errors lack."""
+    """Return the verdict on the paper's own numbers, and a sentence of it: with the means where standard errors
+    lack."""
     constant = not isinstance(claim.right, Of)
     if constant and left is not None and left.mean == claim.right:
         return "not published", "the constant is the paper's own number"

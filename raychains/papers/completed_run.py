@@ -93,7 +93,8 @@ class CompletedRun:
 
         Args:
             rows: the preset's variants, and what their rows are called where that is another name.
-            metrics: of the table, or ``accuracy``, ``top1`` and ``top5``; and their columns where they have other names.
+            metrics: of the table, or ``accuracy``, ``top1`` and ``top5``; and their columns where they have other
+            names.
             table: with columns arm, repeat, metrics and perhaps samples; default results.parquet.
         """
         known = self.results if table is None else table
@@ -122,8 +123,8 @@ def _named(names: Names) -> Iterable[tuple[str, str]]:
 def cell(
     part: str, row: str, column: str, repeat: int, value: float, *, digests: str = "", samples: int = 0
 ) -> dict[str, Any]:
-    """Return one value of one repeat (from 0) in the table's unit, the digests of its chains separated by spaces, and how many
-    samples or draws it is made of.
+    """Return one value of one repeat (from 0) in the table's unit, the digests of its chains separated by spaces, and
+    how many samples or draws it is made of.
     """
     where = {"part": part, "row": row, "column": column, "repeat": repeat}
     return {**where, "value": float(value), "digests": digests, "samples": samples}
@@ -152,7 +153,8 @@ class Computation:
     tell: Progress = silent
 
     def piece(self, name: str, compute: Callable[[], Sequence[Row]]) -> list[dict[str, Any]]:
-        """Return the rows of a piece, whose name is unique in the part: those that were kept, else computed now and kept."""
+        """Return the rows of a piece, whose name is unique in the part: those that were kept, else computed now and
+        kept."""
 
         def computed() -> Sequence[Row]:
             self.tell(name, 0, 1)

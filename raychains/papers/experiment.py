@@ -1,4 +1,5 @@
-"""One published table or figure as data, found by the list of all: a new one is a module of a paper's folder and a line of the list."""
+"""One published table or figure as data, found by the list of all: a new one is a module of a paper's folder and a line
+of the list."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ class Value:
     text: str
     """As printed: ``4.27 ± 0.03``."""
     summary: Summary
-    """The same in numbers, in the units of our cells: mean, standard error and number of runs (nan and 0: unpublished)."""
+    """The same in numbers, in the units of our cells: mean, standard error and number of runs (nan and 0:
+    unpublished)."""
     source: str
     """Table and paper, or repository."""
     provenance: Provenance = "in the paper's text"
@@ -86,8 +88,8 @@ def printed(
     """Return the values of a printed table.
 
     Args:
-        table: a line per row: its key, a colon, and the cells as printed (``4.27 ± 0.03``), separated by ``|``; an empty
-            cell has no value.
+        table: a line per row: its key, a colon, and the cells as printed (``4.27 ± 0.03``), separated by ``|``; an
+            empty cell has no value.
         columns: (part, column) of each cell of a line.
         source: table and paper.
         runs: that each mean is of; 0 where it is unpublished.
@@ -155,7 +157,8 @@ class Experiment(Listing):
     settings: Callable[[str], Sequence[Setting]]
     """The settings at a scale, and who chose them."""
     differences: str
-    """The differences from the paper, with reasons: each begins a line with the scales that it is true of and a colon."""
+    """The differences from the paper, with reasons: each begins a line with the scales that it is true of and a
+    colon."""
     figures: Figures = lambda scale, tables: ()
     """The figures in the paper's layout, from the tables alone."""
     revision: int = 1

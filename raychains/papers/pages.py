@@ -1,4 +1,5 @@
-"""An experiment's folder and its page, and the index over all: drawn from stored tables alone, so they can be drawn anywhere."""
+"""An experiment's folder and its page, and the index over all: drawn from stored tables alone, so they can be drawn
+anywhere."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ EMPTY = pd.DataFrame(columns=["part", "row", "column", "repeat", "value", "diges
 
 
 class Folder(RunStore):
-    """``<prefix>/<experiment>/`` of a store: cells.parquet and other tables, table.md, table.tex, index.html, about.json.
+    """``<prefix>/<experiment>/`` of a store: cells.parquet and other tables, table.md, table.tex, index.html,
+    about.json.
 
     The prefix is ``reproduce/cpu``, or nothing in a folder that results are collected in.
     """
@@ -54,7 +56,8 @@ class Folder(RunStore):
         self.root.publish(self._name(ABOUT), json_bytes({"format": FORMAT, **about}))
 
     def about(self) -> dict[str, Any] | None:
-        """Return what `write_about` published; None before, and where the file is damaged: everything can be made again.
+        """Return what `write_about` published; None before, and where the file is damaged: everything can be made
+        again.
 
         Raises:
             UserError: a newer format.
@@ -147,9 +150,9 @@ def correction(experiment: Experiment, count: int) -> str:
     if not (experiment.family and count):
         return ""
     return (
-        f"The claims are one family of {count}, corrected by Holm's step-down method: the probability that at least one "
-        f"claim without a true difference is decided is at most {100 * LEVEL:g} %; intervals, detectable differences and "
-        "the verdicts on the paper's own numbers are not corrected."
+        f"The claims are one family of {count}, corrected by Holm's step-down method: the probability that at least "
+        f"one claim without a true difference is decided is at most {100 * LEVEL:g} %; intervals, detectable "
+        "differences and the verdicts on the paper's own numbers are not corrected."
     )
 
 
@@ -293,7 +296,8 @@ def entries(root: Storage, prefix: str, scale: str) -> list[Entry]:
 
 
 def write_index(root: Storage, prefix: str, scale: str) -> str:
-    """Draw index.html of a scale's experiments below the prefix, and the same as README.md; return where the page lies."""
+    """Draw index.html of a scale's experiments below the prefix, and the same as README.md; return where the page
+    lies."""
     shown = entries(root, prefix, scale)
     html = page.filled(
         "reproductions.html.j2",

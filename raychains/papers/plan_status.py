@@ -1,4 +1,5 @@
-"""The plan and state of experiments at a scale: the data that parts need, the chains that they share, the hours spent."""
+"""The plan and state of experiments at a scale: the data that parts need, the chains that they share, the hours
+spent."""
 
 from __future__ import annotations
 
@@ -118,9 +119,11 @@ SLOTS = {"smoke": 2, "cpu": 2, "gpu": 1, "paper": 1}
 
 
 def measured(about: Mapping[str, Any] | None, scale: str, parts: Sequence[PlannedPart]) -> float | None:
-    """Return the hours that stored results took, on a machine as of `Experiment.hours`; None if they are not whole or outdated.
+    """Return the hours that stored results took, on a machine as of `Experiment.hours`; None if they are not whole or
+    outdated.
 
-    Chains that another experiment ran count here, too. Parts are those that would be run at the scale, of any experiments.
+    Chains that another experiment ran count here, too. Parts are those that would be run at the scale, of any
+    experiments.
     """
     if about is None or about["scale"] != scale:
         return None
@@ -132,7 +135,8 @@ def measured(about: Mapping[str, Any] | None, scale: str, parts: Sequence[Planne
 
 
 def spent(state: Mapping[str, Any], earlier: Mapping[str, Any]) -> float:
-    """Return the seconds of all calls until a part was done, from its states of this call and the one before, if of this revision.
+    """Return the seconds of all calls until a part was done, from its states of this call and the one before, if of
+    this revision.
 
     A call that finds it done adds nothing.
     """

@@ -1,4 +1,5 @@
-"""`reproduce`: published tables and figures, each with its chains, its numbers and ours, and the verdicts on its claims."""
+"""`reproduce`: published tables and figures, each with its chains, its numbers and ours, and the verdicts on its
+claims."""
 
 from __future__ import annotations
 
@@ -169,8 +170,8 @@ def reproduce(
             run()
     if failed := [f"{r.experiment.name} ({name})" for r in done for name in r.failed]:
         raise ChainsFailed(
-            f"{len(failed)} part{'s' * (len(failed) > 1)} failed: {', '.join(failed)}; everything else is written. To try "
-            "again: the same command"
+            f"{len(failed)} part{'s' * (len(failed) > 1)} failed: {', '.join(failed)}; everything else is written. To "
+            "try again: the same command"
         )
     return done
 
@@ -283,8 +284,8 @@ class _Running:
         except (OutOfTime, Interrupted, KeyboardInterrupt) as stop:
             if not isinstance(stop, OutOfTime) and not self.clock.rang:
                 raise Interrupted(
-                    f"stopped in {self.experiment.name} ({planned.part.name}); what is computed is kept, and chains go on from "
-                    "their last checkpoints. To go on: the same command"
+                    f"stopped in {self.experiment.name} ({planned.part.name}); what is computed is kept, and chains "
+                    "go on from their last checkpoints. To go on: the same command"
                 ) from None
             status, reason = "unfinished", "the time given by max_hours was over; the same command goes on"
         except (StorageRefused, StorageAway, RayLost):

@@ -125,7 +125,8 @@ def build(
     """Return the table of a long table of cells.
 
     Args:
-        cells: part, row, column, repeat, value, digests (separated by spaces) and samples. A value of nan is a repeat that
+        cells: part, row, column, repeat, value, digests (separated by spaces) and samples. A value of nan is a repeat
+            that
             failed: it is left out, which a footnote tells.
         parts, rows, columns: what is shown, in this order. A single part with an empty label has no heading of its own.
         published: text and provenance (a key of `MARKS`) of the paper's numbers.
@@ -297,9 +298,12 @@ TEX = dict(
     pair.split(" ")
     for pair in re.split(
         r"  |\n",
-        r"""{ \{  } \}  $ \$  & \&  # \#  % \%  _ \_  [ {[}  * {*}  \ \textbackslash{}  ~ \textasciitilde{}  ^ \textasciicircum{}
-< \textless{}  > \textgreater{}  | \textbar{}  " ''  ` \textasciigrave{}  – --  — ---  “ ``  ” ''  ‘ `  ’ '  ± $\pm$  − $-$  × $\times$
-· $\cdot$  ∞ $\infty$  ≤ $\le$  ≥ $\ge$  ≈ $\approx$  → $\to$  ↓ $\downarrow$  ↑ $\uparrow$  √ $\surd$  ∛ $\sqrt[3]{\,}$  ‖ $\Vert$  ∝ $\propto$
+        r"""{ \{  } \}  $ \$  & \&  # \#  % \%  _ \_  [ {[}  * {*}  \ \textbackslash{}
+~ \textasciitilde{}  ^ \textasciicircum{}
+< \textless{}  > \textgreater{}  | \textbar{}  " ''  ` \textasciigrave{}  – --  — ---  “ ``  ” ''  ‘ `  ’ '
+± $\pm$  − $-$  × $\times$
+· $\cdot$  ∞ $\infty$  ≤ $\le$  ≥ $\ge$  ≈ $\approx$  → $\to$  ↓ $\downarrow$  ↑ $\uparrow$  √ $\surd$  ∛ $\sqrt[3]{\,}$
+‖ $\Vert$  ∝ $\propto$
 † \dag{}  ‡ \ddag{}  § \S{}  ¶ \P{}  … \ldots{}  ° $^\circ$  ₐ $_a$  ⁻ $^-$  ⅔ 2/3  ½ 1/2  ¼ 1/4""",
     )
 ) | {"\u00a0": "~"}
@@ -310,7 +314,8 @@ TEX = dict(
 
 
 def tex(text: str) -> str:
-    """Return text that LaTeX shows as it is, on one line; Greek letters, and raised or lowered digits, in mathematics."""
+    """Return text that LaTeX shows as it is, on one line; Greek letters, and raised or lowered digits, in
+    mathematics."""
     return "".join(_tex_character(c) for c in re.sub(r"[ \t\r\n]+", " ", text))
 
 

@@ -46,8 +46,8 @@ def show_plan(console: Console, planned: PlannedReproduction) -> None:
         f"hours of {MACHINES[scale]}: ≈ estimated, the others measured when the results in the store were made"
     )
     console.print(
-        f"{ledger.chains:,} unique chains, {ledger.unique:,} gradient evaluations; sharing chains between experiments saves "
-        f"{ledger.saved:,}. To run: {ledger.chains_to_run:,} chains, {ledger.to_run:,} gradient evaluations",
+        f"{ledger.chains:,} unique chains, {ledger.unique:,} gradient evaluations; sharing chains between experiments "
+        f"saves {ledger.saved:,}. To run: {ledger.chains_to_run:,} chains, {ledger.to_run:,} gradient evaluations",
         soft_wrap=True,
     )
 

@@ -84,7 +84,8 @@ class Spent:
         self.total = 0
         """Gradient evaluations spent on all chains."""
         self.planned = sum(cost for cost, _ in self._costs.values())
-        """Gradient evaluations of all chains when they are finished: at most, until those that stop early have stopped."""
+        """Gradient evaluations of all chains when they are finished: at most, until those that stop early have
+        stopped."""
         for digest, step in (finished or {}).items():
             self.finish(digest, step)
 

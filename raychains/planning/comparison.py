@@ -66,7 +66,8 @@ class Arm:
         return [weight / total for weight in found]
 
     def per_repeat(self, group: int, by_digest: Mapping[str, float]) -> float:
-        """Return the sum of whole chains' numbers over a group's chains and those that they start at, of one repeat: lanes are repeats."""
+        """Return the sum of whole chains' numbers over a group's chains and those that they start at, of one repeat:
+        lanes are repeats."""
         specs = self.chains[group]
         digests = dict.fromkeys(d for s in specs for d in (s.start_chain, s.digest) if d is not None)
         return sum(by_digest.get(digest, 0.0) for digest in digests) / specs[0].lanes
@@ -99,7 +100,8 @@ class Comparison:
             start = self.starts.get(spec.start_chain) if spec.start_chain is not None else None
             if spec.start_chain is not None and (start is None or start.start_chain is not None):
                 raise UserError(
-                    f"plan: chain {spec.digest[:12]} must start at a chain of the plan that starts at none itself, got {spec.start_chain[:12]}"
+                    f"plan: chain {spec.digest[:12]} must start at a chain of the plan that starts at none itself, "
+                    f"got {spec.start_chain[:12]}"
                 )
 
     @property
@@ -108,7 +110,8 @@ class Comparison:
         return self.arms[0].chains[0][0].task
 
     def chains(self) -> dict[str, ChainSpec]:
-        """The unique chains by digest, those that others start at first: repeat by repeat and arm by arm, so that the first repeats finish early."""
+        """The unique chains by digest, those that others start at first: repeat by repeat and arm by arm, so that the
+        first repeats finish early."""
         found: dict[str, ChainSpec] = {}
         for group in range(max(len(a.chains) for a in self.arms)):
             for arm in self.arms:
@@ -175,7 +178,8 @@ class Comparison:
         }
 
     def _facts(self) -> dict[str, Any]:
-        """Return, by digest, what readers need to know of users' samplers and schedules, since they do not import them."""
+        """Return, by digest, what readers need to know of users' samplers and schedules, since they do not import
+        them."""
         found = {}
         for digest, spec in self.chains().items():
             own = {name: room.facts(part) for name, room, part in _parts(spec) if is_path(part.kind)}

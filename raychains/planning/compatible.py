@@ -144,8 +144,8 @@ def check_used(options: Sampling, chosen: Iterable[str], schedules_chosen: Itera
     """Refuse a setting that none of the chosen methods and schedules has.
 
     Raises:
-        UserError: momentum without a sampler that has it, a temperature without one that injects noise, or an unknown name
-            among the further settings.
+        UserError: momentum without a sampler that has it, a temperature without one that injects noise, or an unknown
+            name among the further settings.
     """
     presets = {name: samplers.method(name) for name in chosen}
     usual = (
@@ -185,5 +185,6 @@ def check_total(chains: int) -> None:
     """Refuse a plan of more chains, those of all arms and repeats, than can be listed in reasonable time."""
     if chains > MOST_CHAINS:
         raise UserError(
-            f"chains × repeats of all arms must be at most {MOST_CHAINS}, got {chains}: split the comparison into several runs"
+            f"chains × repeats of all arms must be at most {MOST_CHAINS}, got {chains}: split the comparison into "
+            "several runs"
         )

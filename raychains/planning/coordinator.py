@@ -1,4 +1,5 @@
-"""The coordinator as a pure state machine: (state, event) → actions. Its tests run thousands of simulated clusters without Ray.
+"""The coordinator as a pure state machine: (state, event) → actions. Its tests run thousands of simulated clusters
+without Ray.
 
 Chains wait in a queue, slots ask for work, samples are accepted from a chain's current attempt alone. `Sampling` in
 `raychains.orchestration` turns what happens to workers into events and carries the actions out.
@@ -78,7 +79,8 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Ended:
-    """An attempt came to its end; the worker is free, unless the outcome is ``lost``: then its process is of no use any more."""
+    """An attempt came to its end; the worker is free, unless the outcome is ``lost``: then its process is of no use any
+    more."""
 
     digest: str
     attempt: int
@@ -157,8 +159,8 @@ class Claim:
 class Start:
     """Run ``digest`` on ``slot`` from its newest checkpoint.
 
-    With a ``restart`` above that checkpoint's: from step ``restart_from``, a cycle's start, on the noise streams of that
-    number. Where only earlier checkpoints are left it goes on as it is, and diverges there again.
+    With a ``restart`` above that checkpoint's: from step ``restart_from``, a cycle's start, on the noise streams of
+    that number. Where only earlier checkpoints are left it goes on as it is, and diverges there again.
     """
 
     slot: int
@@ -271,8 +273,9 @@ class Coordinator:
         policy: decides on chains whose workers die or leave, and on those that diverge.
         inexact: chains that take another path from every checkpoint: samples after it are forgotten.
         starts: by digest the unfinished chains that others start at: these wait for them, and are given up with them.
-        kinds: those of packed chains, by digest: a slot takes those of its own kind, and one without a kind all others. A chain whose next
-            loss would give it up becomes a kind of its own, so that one which ends its process does not take the others of its pack along.
+        kinds: those of packed chains, by digest: a slot takes those of its own kind, and one without a kind all others.
+            A chain whose next loss would give it up becomes a kind of its own, so that one which ends its process does
+            not take the others of its pack along.
     """
 
     unfinished: Collection[str]

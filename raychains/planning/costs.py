@@ -31,7 +31,8 @@ class Costs:
     samples: int
     sample_bytes: int
     checkpoint_bytes: int
-    """Bytes of the checkpoints that lie in the store at a time: the last `CHECKPOINTS_KEPT` of each chain and one at a cycle's end."""
+    """Bytes of the checkpoints that lie in the store at a time: the last `CHECKPOINTS_KEPT` of each chain and one at a
+    cycle's end."""
     prediction_bytes: int
     """Bytes of all samples' predictions on the comparison's split, as `--keep-predictions all` keeps them."""
 

@@ -43,7 +43,8 @@ class Speed:
         return steps / seconds if steps and seconds > 0 else None
 
     def remaining(self, slots: int) -> float | None:
-        """Return the estimated seconds until all chains are done on ``slots`` equal slots; None without a measurement."""
+        """Return the estimated seconds until all chains are done on ``slots`` equal slots; None without a
+        measurement."""
         steps = sum(n for n, _ in self._made.values())
         if not steps:
             return None

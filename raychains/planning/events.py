@@ -107,7 +107,8 @@ class ChainStatus:
     seconds: float
     """Chain seconds so far, waiting not counted."""
     lr: float | None = None
-    """Learning rate of this step, on the mean-loss scale; None before the first progress record, as for the next two."""
+    """Learning rate of this step, on the mean-loss scale; None before the first progress record, as for the next
+    two."""
     temperature: float | None = None
     kinetic_temperature: float | None = None
     """Temperature of the sampler's velocities; None of samplers without momentum, too."""
@@ -242,7 +243,8 @@ class ChainRestarted:
 
 @dataclass(frozen=True, kw_only=True)
 class TornCheckpoint:
-    """A damaged checkpoint, or one after a damaged sample, was passed over; the chain resumes from the one before it."""
+    """A damaged checkpoint, or one after a damaged sample, was passed over; the chain resumes from the one before
+    it."""
 
     event: ClassVar[str] = "torn-checkpoint"
 
@@ -372,8 +374,8 @@ RunEvent = (
 class Callback(Protocol):
     """Anything that hears events; ``close()``, if it has one, is called at the end, also after errors and Ctrl-C.
 
-    `on` is called in the process that drives the run, between its other work: slow work belongs in a thread. An exception
-    is logged once and does not hurt the run.
+    `on` is called in the process that drives the run, between its other work: slow work belongs in a thread. An
+    exception is logged once and does not hurt the run.
     """
 
     def on(self, event: RunEvent) -> Any:

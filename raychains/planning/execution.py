@@ -13,7 +13,8 @@ from raychains.planning.method_settings import MethodSettings
 
 
 def workers_of(options: Common) -> tuple[int, float | None]:
-    """Return the workers of each chain and the GPUs of each; whole GPUs of a chain above one are workers of one each."""
+    """Return the workers of each chain and the GPUs of each; whole GPUs of a chain above one are workers of one
+    each."""
     gpus = options.gpus_per_chain
     if gpus is None or gpus <= 1 or gpus != int(gpus):
         return options.workers_per_chain or 1, gpus
@@ -47,9 +48,10 @@ def micro_batch(s: MethodSettings, parts: int) -> int | None:
 PACKED, SMALL = 20, 50_000
 """Chains of a pack, and parameters of a chain, up to which ``auto`` packs.
 
-Measured on one thread of a CPU, SGHMC, by CPU time per chain and step against chains by themselves (`benchmarks/packs.py`):
-with 20 chains 2.5 times as fast at 17,610 parameters in batches of 50, 3.4 times at 946 on 1,202 data; an earlier version with 5
-chains 2.0 and 2.4 times, with one chain alone .9 and 1.4 times. Of samplers that move each chain by itself, with 20 chains at 17,610
+Measured on one thread of a CPU, SGHMC, by CPU time per chain and step against chains by themselves
+(`benchmarks/packs.py`): with 20 chains 2.5 times as fast at 17,610 parameters in batches of 50, 3.4 times at 946 on
+1,202 data; an earlier version with 5 chains 2.0 and 2.4 times, with one chain alone .9 and 1.4 times. Of samplers that
+move each chain by itself, with 20 chains at 17,610
 parameters: SAM 1.9, bSAM 1.5, Laplace 1.1 times. Larger networks spend their steps in their products.
 """
 

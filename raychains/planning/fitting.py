@@ -394,7 +394,8 @@ def _ranked(able: Mapping[str, Numbers], bases: Collection[str]) -> _Ranking:
 
 
 def _final(ranking: _Ranking) -> tuple[dict[str, float], list[str]]:
-    """Return the parts of the final predictive, and the candidates whose mixtures are as good as the best, the chosen first."""
+    """Return the parts of the final predictive, and the candidates whose mixtures are as good as the best, the chosen
+    first."""
     base, *others = ranking.order
     if not others:
         return {base: 1.0}, []

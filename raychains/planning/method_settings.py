@@ -1,4 +1,5 @@
-"""The settings of one method's chains, in layers: the user's options come before the method's, those before the task's."""
+"""The settings of one method's chains, in layers: the user's options come before the method's, those before the
+task's."""
 
 from __future__ import annotations
 
@@ -154,7 +155,8 @@ def _stopping_early(options: Sampling, preset: EarlyStop, ensemble: EnsembleStar
 def _lengths(
     options: Sampling, base: Defaults, task: Task, method: MethodPreset, examples: int, halve: bool
 ) -> Lengths:
-    """Return how long the chain is, at the method's gradient evaluations per step, on ``examples`` of the training data."""
+    """Return how long the chain is, at the method's gradient evaluations per step, on ``examples`` of the training
+    data."""
     gradients = samplers.KINDS[method.kind].gradients_per_step
     if base.epochs is None:
         batch_size = layered(options.batch_size, base.batch_size) if task.takes_batch_size else task.minibatch

@@ -103,7 +103,8 @@ class Method:
         return [f"prior: {priors.in_words(prior)}"]
 
     def notes(self) -> list[str]:
-        """Return lines on its data, its prior, its chains' start and whether they are reproducible, for the printed plan."""
+        """Return lines on its data, its prior, its chains' start and whether they are reproducible, for the printed
+        plan."""
         packed = [f"{self.sampler}: chains run in packs of {self.spec.pack}"] if self.spec.pack > 1 else []
         return [
             *self.task.data_notes,
@@ -257,8 +258,9 @@ def _members(s: MethodSettings) -> tuple[Start, Method]:
     stop = members.spec.early_stop
     assert stop is not None
     about = (
-        f"each chain starts at a member of a deep ensemble: {members.spec.sampler.kind}, at most {members.length} epochs, "
-        f"stopped after {stop.patience} without a lower loss on the {stop.share:.0%} of the training data that it holds out"
+        f"each chain starts at a member of a deep ensemble: {members.spec.sampler.kind}, at most {members.length} "
+        f"epochs, stopped after {stop.patience} without a lower loss on the {stop.share:.0%} of the training data "
+        "that it holds out"
     )
     return Start(sample_only=chosen, notes=(about, *notes)), members
 

@@ -1,4 +1,5 @@
-"""Options that may differ between a comparison's samplers: one number for all of them, or a text ``sgld=.1,sghmc=.01``."""
+"""Options that may differ between a comparison's samplers: one number for all of them, or a text
+``sgld=.1,sghmc=.01``."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def chosen(options: Options, sampler: str) -> Options:
 
 
 def value(options: Sampling, name: str, sampler: str) -> Any:
-    """Return one option's value for a sampler; None, the sampler's default, where a text by sampler does not name it."""
+    """Return one option's value for a sampler; None, the sampler's default, where a text by sampler does not name
+    it."""
     given = getattr(options, name)
     return _read(name, given).get(_full(sampler)) if isinstance(given, str) else given
 

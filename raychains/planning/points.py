@@ -43,8 +43,8 @@ class Point:
     directions: tuple[tuple[float, int], ...] = ()
     """(a_j, seed of d_j). Directions are standard normal, scaled as ``normalise`` says."""
     normalise: str = "filter"
-    """``filter``: every filter (row of a linear layer) of d_j has the norm that it has in Σ_i c_i·θ_i, and tensors of one
-    axis (biases, normalisation layers) do not move (Li et al. 2018). ``none``: d_j as drawn, in the unit of θ."""
+    """``filter``: every filter (row of a linear layer) of d_j has the norm that it has in Σ_i c_i·θ_i, and tensors of
+    one axis (biases, normalisation layers) do not move (Li et al. 2018). ``none``: d_j as drawn, in the unit of θ."""
     reestimate: bool = False
     """BatchNorm's running statistics from one pass over the training data; nothing where the network has none."""
     fisher: int = 0

@@ -22,7 +22,8 @@ class ReportStep:
 
 
 def report_steps(spec: ChainSpec, reports: int = REPORTS) -> list[ReportStep]:
-    """Return when a chain reports: at the end of each cycle, else ``reports`` times, spread over its samples; the last at its end.
+    """Return when a chain reports: at the end of each cycle, else ``reports`` times, spread over its samples; the last
+    at its end.
 
     There is none before the first sample, and none of a cycle that adds no sample, but for the last.
     """
@@ -47,6 +48,7 @@ def report_steps(spec: ChainSpec, reports: int = REPORTS) -> list[ReportStep]:
 
 
 def cycle_count(spec: ChainSpec, reports: int = REPORTS) -> int:
-    """Return the number of cycles that a chain reports, as `report_steps` numbers them: its schedule's, else its reports."""
+    """Return the number of cycles that a chain reports, as `report_steps` numbers them: its schedule's, else its
+    reports."""
     schedule = schedules.build(spec.schedule)
     return schedule.cycle_count if schedule.kind == "cyclical" else min(schedule.kept, reports)

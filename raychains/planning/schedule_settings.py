@@ -59,7 +59,8 @@ def _tuned(made: Schedule, tune: int) -> Schedule:
         return made
     if not isinstance(made, NonCyclical):
         raise UserError(
-            f"schedule must be one without cycles for a sampler that tunes itself, got {made.kind}: give constant, or tune=0"
+            f"schedule must be one without cycles for a sampler that tunes itself, got {made.kind}: give constant, or "
+            "tune=0"
         )
     steps = made.burn_in + tune
     require(steps < made.steps, "tune", tune, f"leave some of the {made.steps} steps for draws")
@@ -112,7 +113,8 @@ def _fits(fields: Mapping[str, Any]) -> bool:
 
 
 def _non_cyclical(s: MethodSettings, own: Mapping[str, Any], tune: int) -> Schedule:
-    """Return a schedule with the task's share without noise and its number of samples, whatever the shape of the step size."""
+    """Return a schedule with the task's share without noise and its number of samples, whatever the shape of the step
+    size."""
     kind, how, given, lengths = s.schedule, s.base.decreasing, _given(s), s.lengths
     fields = {"noise_from": how.get("noise_from", 0.0), **_common(s, tune)}
     burn_in = layered(s.options.burn_in, own.get("burn_in"))

@@ -1,4 +1,5 @@
-"""Settings that only some samplers, schedules or tasks have, as NAME=VALUE: read, and checked against those that have them."""
+"""Settings that only some samplers, schedules or tasks have, as NAME=VALUE: read, and checked against those that have
+them."""
 
 from __future__ import annotations
 
@@ -98,7 +99,8 @@ def of_kind(field: str, given: Iterable[str], kind: Callable[..., Any]) -> dict[
 
 
 def of_task(task: str, kind: Callable[..., Any], given: Iterable[str], **options: Any) -> dict[str, Any]:
-    """Return the settings of a task, given as NAME=VALUE or as ``options`` that some tasks have; those of None are left out.
+    """Return the settings of a task, given as NAME=VALUE or as ``options`` that some tasks have; those of None are left
+    out.
 
     Raises:
         UserError: the task has no such setting, or one is given twice.
@@ -117,6 +119,7 @@ def of_task(task: str, kind: Callable[..., Any], given: Iterable[str], **options
 
 
 def as_float(kind: Callable[..., Any], name: str, value: Any) -> Any:
-    """Return the value, an int as a float where the setting is one: 1 and 1.0 are one setting and must have one digest."""
+    """Return the value, an int as a float where the setting is one: 1 and 1.0 are one setting and must have one
+    digest."""
     annotation = str(next((p.annotation for p in _parameters(kind) if p.name == name), ""))
     return float(value) if "float" in annotation and isinstance(value, int) and is_number(value) else value

@@ -76,7 +76,8 @@ class SweepPlan:
     metrics: Sequence[Metric]
     """All metrics of the split."""
     options: Mapping[str, Any]
-    """The settings that all points share, as `raychains.core.config.Run` has them; those left out have their defaults."""
+    """The settings that all points share, as `raychains.core.config.Run` has them; those left out have their
+    defaults."""
     swept: Mapping[str, Any]
     """Per swept option its values or its range."""
     search: Literal["grid", "random", "optuna", "tune"]

@@ -1,4 +1,5 @@
-"""The points of a sweep: lists and ranges of swept options, and how their values become chains, as `raychains run` makes them."""
+"""The points of a sweep: lists and ranges of swept options, and how their values become chains, as `raychains run`
+makes them."""
 
 from __future__ import annotations
 
@@ -214,7 +215,8 @@ def typed(name: str, value: Any, fixed: Collection[str] = FIXED) -> Any:
         require(is_int(value), name, value, "be an integer")
         return value
     if isinstance(value, type):
-        return {"sampler": samplers.KINDS, "schedule": schedules.KINDS}[field].name_of(value)  # type: ignore[attr-defined]
+        kinds_of: Mapping[str, Any] = {"sampler": samplers.KINDS, "schedule": schedules.KINDS}
+        return kinds_of[field].name_of(value)
     return str(value)
 
 
@@ -273,8 +275,8 @@ class Points:
         planned = default_arms.run(options, task=self._task)
         [arm] = planned.comparison.arms
         one = (
-            "be a file or none where each trial is one chain: a member of a deep ensemble, at which mile starts by default, is another; "
-            "train the ensemble by raychains run"
+            "be a file or none where each trial is one chain: a member of a deep ensemble, at which mile starts by "
+            "default, is another; train the ensemble by raychains run"
         )
         require(not planned.comparison.starts, "init_from", options.init_from, one)
         self.start = planned.start
@@ -532,7 +534,8 @@ def _random(points: Points, ranges: Mapping[str, Range], count: int, seed: int) 
             unfit.append(str(error))
             if len(unfit) > TRIES * max(1, len(made)):
                 raise UserError(
-                    f"space must hold points that fit, got {len(made) or 'none'} in {len(made) + len(unfit)} draws: {error}"
+                    f"space must hold points that fit, got {len(made) or 'none'} in {len(made) + len(unfit)} draws: "
+                    f"{error}"
                 ) from None
     note = f"{len(unfit)} draws did not fit and were drawn again; the first: {unfit[0]}" if unfit else ""
     return made, [note] * bool(unfit)

@@ -138,8 +138,8 @@ def _of_kind(kind: str, samples: Sequence[Member]) -> list[View]:
         case "cycles":
             if any(meta.draws > 1 for _, meta in samples):
                 raise UserError(
-                    f"views must be others than {kind!r} for a density, whose draws are kept in blocks that span cycles: "
-                    "`measures=diagnostics` takes each cycle by itself"
+                    f"views must be others than {kind!r} for a density, whose draws are kept in blocks that span "
+                    "cycles: `measures=diagnostics` takes each cycle by itself"
                 )
             cycles = sorted({meta.cycle for _, meta in samples})
             return [View(name=f"cycle:{c}", kind=kind, cycle=c) for c in cycles]

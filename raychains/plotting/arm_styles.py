@@ -1,4 +1,5 @@
-"""Styles of a comparison's arms: a panel per sampler, in each a style per schedule, number of chains and length; or all in one."""
+"""Styles of a comparison's arms: a panel per sampler, in each a style per schedule, number of chains and length; or all
+in one."""
 
 from __future__ import annotations
 

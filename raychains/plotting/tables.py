@@ -48,7 +48,8 @@ class Row:
 class Table:
     """Columns with heads of one or more levels, and rows with heads of one or more levels.
 
-    Neighbouring columns, and neighbouring rows, whose heads agree from the first level on share them; not the last level's.
+    Neighbouring columns, and neighbouring rows, whose heads agree from the first level on share them; not the last
+    level's.
     """
 
     corner: str
@@ -172,7 +173,8 @@ def _styler(table: Table) -> Styler:
 
 
 def _codes(labels: Sequence[tuple[str, ...]]) -> pd.Index[Any]:
-    """Each label's levels as the number of the first neighbour that agrees up to them; the last level as its own number."""
+    """Each label's levels as the number of the first neighbour that agrees up to them; the last level as its own
+    number."""
     import pandas as pd
 
     levels = len(labels[0])

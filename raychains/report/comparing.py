@@ -1,4 +1,5 @@
-"""Runs side by side: one page with their arms in one table, the settings that differ, paired differences and figures."""
+"""Runs side by side: one page with their arms in one table, the settings that differ, paired differences and
+figures."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ def _stem(runs: Sequence[Run]) -> str:
 
 
 def write(runs: Sequence[Run]) -> str:
-    """Draw the page that lays runs side by side into the first run's folder, with ``figures/compare-….svg|png|parquet``.
+    """Draw the page that lays runs side by side into the first run's folder, with
+    ``figures/compare-….svg|png|parquet``.
 
     Args:
         runs: two or more, all of one task and evaluated on one split; settings may differ.

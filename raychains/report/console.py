@@ -1,4 +1,5 @@
-"""Output for people, on a terminal or in the log of a job: the console, progress bars, and when a log's next line is due."""
+"""Output for people, on a terminal or in the log of a job: the console, progress bars, and when a log's next line is
+due."""
 
 from __future__ import annotations
 
@@ -129,7 +130,8 @@ def bars(*times: ProgressColumn, **options: Any) -> Progress:
 
 @contextmanager
 def progress_bar(console: Console, what: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function of the number done and the total that updates a bar, drawn on a terminal only and then removed."""
+    """Yield a function of the number done and the total that updates a bar, drawn on a terminal only and then
+    removed."""
     with bars(TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal) as shown:
         task = shown.add_task(what, total=None, note="")
         yield lambda done, total: shown.update(task, completed=done, total=total)

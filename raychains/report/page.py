@@ -53,8 +53,8 @@ def write(
         comparison: its arms.
         own: figures of the user's measures by name, which the page shows under its last heading.
 
-    Returns where the page lies. It is complete in itself: styles and figures, which follow the reader's colour scheme, are
-    inside it.
+    Returns where the page lies. It is complete in itself: styles and figures, which follow the reader's colour scheme,
+    are inside it.
     """
     run = RunData(store, comparison)
     figures, failed = drawn(store, {**FIGURES, **(own or {})}, run)

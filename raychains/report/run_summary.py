@@ -102,8 +102,8 @@ def execution(comparison: Comparison) -> list[str]:
             lines.append(f"chains start at tensors of sha256 {spec.start[:SHORT]}{only}")
         if (stop := spec.early_stop) is not None:
             lines.append(
-                f"{spec.sampler.kind} holds {stop.share:.0%} of the training data out, stops after {stop.patience} epochs without a "
-                "lower loss on them, and keeps its best weights"
+                f"{spec.sampler.kind} holds {stop.share:.0%} of the training data out, stops after {stop.patience} "
+                "epochs without a lower loss on them, and keeps its best weights"
             )
         if spec.start_chain is not None:
             only = f"; sampled are {' '.join(spec.sample_only)}, all else stays there" if spec.sample_only else ""
@@ -193,7 +193,10 @@ def _without_noise(schedule: schedules.Schedule) -> str:
         text = f"first {schedule.noise_from:.0%}" if schedule.noise_from else "never"
     if not schedule.ramp:
         return text
-    return f"{text}; T grows over {100 * schedule.ramp:.3g}% of {'a cycle' if isinstance(schedule, Cyclical) else 'the run'}"
+    return (
+        f"{text}; T grows over {100 * schedule.ramp:.3g}% of "
+        f"{'a cycle' if isinstance(schedule, Cyclical) else 'the run'}"
+    )
 
 
 def _number(value: Any) -> str:

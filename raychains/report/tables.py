@@ -140,8 +140,8 @@ def _caption(run: RunData, bold: bool) -> list[str]:
     ]
     if not run.comparison.cost_is_length:
         out.append(
-            "Gradient evaluations and chain seconds are those that were made, by a repeat's chains and by the chains that these "
-            "start at; a chain that stops early has at most the length that is shown."
+            "Gradient evaluations and chain seconds are those that were made, by a repeat's chains and by the chains "
+            "that these start at; a chain that stops early has at most the length that is shown."
         )
     if bold and several:
         out.append(
@@ -166,8 +166,8 @@ def missing(run: RunData) -> list[str]:
         if "chains" in mine and (counts := mine.loc[mine["chains"] < n, "chains"]).size:
             repeats = f"{counts.size} of {arm.repeats} repeats" if arm.repeats > 1 else "the one repeat"
             fewer.append(
-                f"{arm.label}: {repeats} formed from only {', '.join(str(c) for c in sorted(set(counts)))} of {n} chains; "
-                "the others diverged and were dropped."
+                f"{arm.label}: {repeats} formed from only {', '.join(str(c) for c in sorted(set(counts)))} of {n} "
+                "chains; the others diverged and were dropped."
             )
     return unfinished + fewer
 

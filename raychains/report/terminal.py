@@ -54,11 +54,13 @@ class Terminal:
         self._arms: dict[str, tuple[str, int]] = {}
         """By name an arm's or a point's text and its repeats."""
         self._names: dict[str, str] = {}
-        """Names of chains, by digest: of a sweep's its point, of a run's the first arm that needs it, its repeat and number."""
+        """Names of chains, by digest: of a sweep's its point, of a run's the first arm that needs it, its repeat and
+        number."""
         self._reported: dict[str, float] = {}
         """The deciding metric of a sweep's chains as last reported, by digest."""
         self._best: tuple[float, str] | None = None
-        """The best point of a sweep so far: the mean of its deciding metric (negated where higher is better) and its line of text."""
+        """The best point of a sweep so far: the mean of its deciding metric (negated where higher is better) and its
+        line of text."""
         self._cyclical: set[str] = set()
         self._metrics: tuple[Metric, ...] = ()
         self._results = _Results()
@@ -129,8 +131,8 @@ class Terminal:
         )
         done = budget.unique_chains - budget.chains_to_run
         self._say(
-            f"to run: {budget.chains_to_run} chains, {budget.to_run_length:,} {unit}, {budget.to_run:,} gradient evaluations"
-            + (f"; {done} chains are in the store already" if done else "")
+            f"to run: {budget.chains_to_run} chains, {budget.to_run_length:,} {unit}, {budget.to_run:,} gradient "
+            "evaluations" + (f"; {done} chains are in the store already" if done else "")
         )
         for note in plan.notes:
             self._note(note)
@@ -148,7 +150,8 @@ class Terminal:
         how = {"grid": "all combinations", "random": "drawn independently", "optuna": "chosen by Optuna"}[plan.search]
         each = f", {plan.repeats} chains each" if plan.repeats > 1 else ""
         self._say(
-            f"{plan.count} point{'s' * (plan.count != 1)}, {how}{each}; {plan.metric.label} on the split {plan.split} decides"
+            f"{plan.count} point{'s' * (plan.count != 1)}, {how}{each}; {plan.metric.label} on the split {plan.split} "
+            "decides"
         )
         self._say(
             f"{plan.length} {plan.unit} and {plan.gradients:,} gradient evaluations per chain, "
@@ -158,8 +161,8 @@ class Terminal:
         )
         if plan.asha is not None:
             self._say(
-                f"ASHA: from {plan.asha.grace:.0%} of the {plan.unit} on, 1 in {plan.asha.reduction:g} goes on; what it stops "
-                "depends on which chains are ahead, and so on the machine"
+                f"ASHA: from {plan.asha.grace:.0%} of the {plan.unit} on, 1 in {plan.asha.reduction:g} goes on; what "
+                "it stops depends on which chains are ahead, and so on the machine"
             )
         if plan.search == "optuna":
             self._say("Optuna's choice depends on which chains end first, and so on the machine")
@@ -377,7 +380,8 @@ def _cell(found: Sequence[Mapping[str, float]], metric: Metric) -> str:
 
 
 def progress(tick: events.Tick) -> str:
-    """A run's progress in one line: chains done, those that run with their share of steps and mean loss, evaluations."""
+    """A run's progress in one line: chains done, those that run with their share of steps and mean loss,
+    evaluations."""
     parts = [f"{tick.finished}/{tick.chains} chains"]
     if tick.running:
         shares = [100 * c.step / c.steps for c in tick.running]
@@ -441,8 +445,8 @@ def cost_lines(options: Plan, budget: Budget, costs: Costs, rate: float | None) 
         if options.price is not None:
             found.append(f"price: {hours * options.price:,.2f} at {options.price:,.6g} an hour")
     found.append(
-        f"bytes: {decimal(costs.sample_bytes)} of {costs.samples:,} samples, {decimal(costs.checkpoint_bytes)} of checkpoints"
-        f" at a time, {decimal(costs.prediction_bytes)} of predictions if all are kept"
+        f"bytes: {decimal(costs.sample_bytes)} of {costs.samples:,} samples, {decimal(costs.checkpoint_bytes)} of "
+        f"checkpoints at a time, {decimal(costs.prediction_bytes)} of predictions if all are kept"
     )
     return found
 

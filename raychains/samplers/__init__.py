@@ -1,7 +1,7 @@
 """Samplers: one file for each family of update rules, with its method presets, each a `torch.optim.Optimizer`.
 
-Every file of this folder is searched for samplers, so that a new one is registered by being there. A user's own sampler is
-named by its import path, ``module:Class``, or by the short name that its package gives it.
+Every file of this folder is searched for samplers, so that a new one is registered by being there. A user's own sampler
+is named by its import path, ``module:Class``, or by the short name that its package gives it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""AdamW, the optimiser that deep ensembles are trained with: Adam with decoupled weight decay (Loshchilov & Hutter, 2019)."""
+"""AdamW, the optimiser that deep ensembles are trained with: Adam with decoupled weight decay (Loshchilov & Hutter,
+2019)."""
 
 from __future__ import annotations
 

@@ -24,26 +24,28 @@ class ATMC(Thermostat):
     θ ← θ + √(lr/N)·p;  z ← z + κ·(p²/T − 1).
 
     The noise of the gradient stands in for injected noise: as z, one per coordinate and from 0, rises towards
-    lr·N·σ_g²/(2T) (σ_g the sd of g's error), less is injected, and friction stays at a₀ until the gradient's noise alone
-    is too much. Friction is never negative, unlike SGNHT's.
+    lr·N·σ_g²/(2T) (σ_g the sd of g's error), less is injected, and friction stays at a₀ until the gradient's noise
+    alone is too much. Friction is never negative, unlike SGNHT's.
 
     With a ``speed_limit`` c the momentum is relativistic, K(p) = c²·√(p²/c² + 1): with M = √(p²/c² + 1), f becomes f/M
     above, θ ← θ + h·p/M and z ← z + κ·((p/M)²/T − 1/M³), so that no coordinate moves by more than h·c in a step,
-    h = √(lr/N), whatever its gradient. M is frozen while p moves, which makes the step first order in h. Speeds are about
-    √T when c is far above that. A mass m would be redundant: the chain with (m, lr, c) is the one with unit mass,
+    h = √(lr/N), whatever its gradient. M is frozen while p moves, which makes the step first order in h. Speeds are
+    about √T when c is far above that. A mass m would be redundant: the chain with (m, lr, c) is the one with unit mass,
     lr/m and c·√m (and friction by the step as before), so lr sets the typical and c the greatest move.
 
     Derivation and the splitting: `raychains.samplers.thermostat`. The paper's step sizes, mass and c are unreadable in
-    the text that we have, hence unknown; the defaults are ours. It draws one sample at each end of a cyclical step size.
-    At T = 0 the thermostat is frozen and no noise is drawn: while z ≤ a₀ the step is then SGD with momentum e^{−a₀}
-    and step size lr·(1−e^{−a₀})/a₀, by Euler momentum 1 − a₀ and lr.
+    the text that we have, hence unknown; the defaults are ours. It draws one sample at each end of a cyclical step
+    size. At T = 0 the thermostat is frozen and no noise is drawn: while z ≤ a₀ the step is then SGD with momentum
+    e^{−a₀} and step size lr·(1−e^{−a₀})/a₀, by Euler momentum 1 − a₀ and lr.
 
-    A thermostat removes noise that is the same everywhere and in every direction. The noise of a regression's minibatches is
-    neither, and there a thermostat need not be nearer to the posterior than constant friction; its error falls with √lr.
+    A thermostat removes noise that is the same everywhere and in every direction. The noise of a regression's
+    minibatches is neither, and there a thermostat need not be nearer to the posterior than constant friction; its error
+    falls with √lr.
 
-    Target: exp(−U/T) as lr, ``thermostat_rate`` and a₀ → 0, whatever the noise of the gradient while that is Gaussian of
-    constant variance. At a fixed a₀ the variance of θ is larger by (a₀/2)·coth(a₀/2) ≈ 1 + a₀²/12 by Strang (1.0008 at
-    the default) and smaller by 1 − a₀/2 by Euler. With ``thermostat_rate`` exactly 0 noise of the gradient adds to T as in SGHMC.
+    Target: exp(−U/T) as lr, ``thermostat_rate`` and a₀ → 0, whatever the noise of the gradient while that is Gaussian
+    of constant variance. At a fixed a₀ the variance of θ is larger by (a₀/2)·coth(a₀/2) ≈ 1 + a₀²/12 by Strang (1.0008
+    at the default) and smaller by 1 − a₀/2 by Euler. With ``thermostat_rate`` exactly 0 noise of the gradient adds to T
+    as in SGHMC.
 
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.

@@ -1,4 +1,5 @@
-"""The base of all samplers: a `torch.optim.Optimizer` with its own generators, N and a temperature; and `MethodPreset`."""
+"""The base of all samplers: a `torch.optim.Optimizer` with its own generators, N and a temperature; and
+`MethodPreset`."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ class MethodPreset:
     """True if the schedule belongs to the name: ``csgld`` is SGLD under a cyclical step size and nothing else. Of
     chains that stop early it is the one that comes by itself."""
     draws: int | None = None
-    """Draws that a network's chain keeps at the most, evenly spaced, unless the user passes a thinning; None keeps all."""
+    """Draws that a network's chain keeps at the most, evenly spaced, unless the user passes a thinning; None keeps
+    all."""
     last_epoch_measures: bool = False
     """True if the burn-in is all epochs but the last, unless the user passes one."""
     early_stop: EarlyStop | None = None
@@ -152,7 +154,8 @@ class Sampler(Declaring):
     omitted_defaults: ClassVar[Mapping[str, Any]] = {}
     """Settings that are left out of specs at this value: they were added after samples had been stored."""
     statistics_fit: ClassVar[bool] = True
-    """True if draws are the very parameters that gradients were taken at, so that BatchNorm's running statistics fit them."""
+    """True if draws are the very parameters that gradients were taken at, so that BatchNorm's running statistics fit
+    them."""
     missing_grad: ClassVar[str] = "zero"
     """What a step does with a parameter that has no gradient, where its group does not say it: ``zero``, since prior
     and noise act on it in every step; ``skip`` leaves it as it is, for optimisers."""
@@ -233,7 +236,8 @@ class Sampler(Declaring):
                 one.check(name, group[name])
         if self.noisy_counterpart is not None and group["temperature"] != 0:
             raise UserError(
-                f"temperature must be 0 for {self.kind}, got {group['temperature']!r}: it injects no noise; {self.noisy_counterpart} does"
+                f"temperature must be 0 for {self.kind}, got {group['temperature']!r}: it injects no noise; "
+                f"{self.noisy_counterpart} does"
             )
 
     def _check_changes(self) -> None:
@@ -252,8 +256,8 @@ class Sampler(Declaring):
     def _of_torch(self, method: str, *args: Any) -> Any:
         """Call torch's own method.
 
-        Torch hides these from its compiler, and loads it for that, which takes every process 1.4 s and 150 MB. As long as
-        it is not loaded there is nothing to hide them from.
+        Torch hides these from its compiler, and loads it for that, which takes every process 1.4 s and 150 MB. As long
+        as it is not loaded there is nothing to hide them from.
         """
         called = getattr(torch.optim.Optimizer, method)
         if "torch._dynamo" not in sys.modules:
@@ -268,8 +272,8 @@ class Sampler(Declaring):
 
         Nothing happens before a parameter has had a gradient. A frozen parameter, with ``requires_grad=False``, stays.
 
-        ``closure`` re-evaluates the loss, as in `torch.optim.SGD`; its value is returned. Methods with two gradients per
-        step take one, or one per sub-minibatch.
+        ``closure`` re-evaluates the loss, as in `torch.optim.SGD`; its value is returned. Methods with two gradients
+        per step take one, or one per sub-minibatch.
 
         Raises:
             UserError: a sparse gradient, a list of closures for a method with one gradient per step, or a setting out
@@ -326,11 +330,13 @@ class Sampler(Declaring):
 
     @classmethod
     def updates_together(cls, settings: Mapping[str, Any]) -> bool:
-        """Return whether `apply` moves all chains of a pack at once under these settings of a part; else each moves itself."""
+        """Return whether `apply` moves all chains of a pack at once under these settings of a part; else each moves
+        itself."""
         return bool(cls.elementwise)
 
     def states(self, group: Mapping[str, Any]) -> Mapping[str, float | None]:
-        """Return the names and initial values of the states that `state_of` gives each parameter, for packs; None begins as its copy."""
+        """Return the names and initial values of the states that `state_of` gives each parameter, for packs; None
+        begins as its copy."""
         return {}
 
     def _dense(self, p: Tensor) -> Tensor:
@@ -343,7 +349,8 @@ class Sampler(Declaring):
         return p.grad
 
     def state_of(self, p: Tensor, name: str, fill: float = 0.0) -> Tensor:
-        """Return ``state[p][name]``, made of p's shape on first use; in single precision at least, so that nothing small is lost."""
+        """Return ``state[p][name]``, made of p's shape on first use; in single precision at least, so that nothing
+        small is lost."""
         state = self.state[p]
         found = state.get(name)
         if found is None:
@@ -377,7 +384,8 @@ class Sampler(Declaring):
         return {THETA: 1}
 
     def draws(self) -> Iterator[tuple[str, list[Tensor]]]:
-        """Yield the current draws, as `variables` counts them: a name and tensors in the order of the groups' parameters."""
+        """Yield the current draws, as `variables` counts them: a name and tensors in the order of the groups'
+        parameters."""
         yield THETA, self.parameters()
 
     def parameters(self) -> list[Tensor]:
@@ -390,12 +398,13 @@ class Sampler(Declaring):
 
     @property
     def wants_objective(self) -> bool:
-        """True if the next step compares values of U: its closure returns the function that it differentiates, with the task's
-        own prior, and with several lanes one number for each."""
+        """True if the next step compares values of U: its closure returns the function that it differentiates, with the
+        task's own prior, and with several lanes one number for each."""
         return False
 
     def step_length(self) -> Tensor | None:
-        """Return the step size that the sampler found itself, the mean over lanes, as `kinetic` does; None where it follows ``lr``."""
+        """Return the step size that the sampler found itself, the mean over lanes, as `kinetic` does; None where it
+        follows ``lr``."""
         return None
 
     def shown_loss(self, loss: Tensor) -> Tensor:
@@ -403,7 +412,8 @@ class Sampler(Declaring):
         return loss
 
     def kinetic(self) -> Tensor | None:
-        """Return `kinetic_temperature` as a scalar in double precision where the momenta are: the device is not waited for."""
+        """Return `kinetic_temperature` as a scalar in double precision where the momenta are: the device is not waited
+        for."""
         return None
 
     def kinetic_temperature(self) -> float | None:
@@ -415,7 +425,8 @@ class Sampler(Declaring):
         return None if found is None else float(found)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what copies and pickles hold: all but hooks, and a `step` that a torch scheduler has put around this one's."""
+        """Return what copies and pickles hold: all but hooks, and a `step` that a torch scheduler has put around this
+        one's."""
         left = ("step", "_opt_called")
         return {n: v for n, v in vars(self).items() if not n.startswith("_optimizer_") and n not in left}
 
@@ -468,7 +479,8 @@ class Sampler(Declaring):
             raise UserError(f"{type(self).__name__}: the state was saved by another sampler, {saved_by}")
         noise = Noise.load(own)
         self._of_torch("load_state_dict", rest)
-        # torch casts states to the parameter's dtype and keeps tensors that need no cast, which two samplers would share.
+        # torch casts states to the parameter's dtype and keeps tensors that need no cast, which two samplers would
+        # share.
         saved = (rest["state"].get(i, {}) for group in rest["param_groups"] for i in group["params"])
         for p, state in zip(self.parameters(), saved, strict=True):
             for name, value in state.items():

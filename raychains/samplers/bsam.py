@@ -141,7 +141,8 @@ class BSAM(ClosureSampler):
 
     @torch.no_grad()
     def draws(self) -> Iterator[tuple[str, list[Tensor]]]:
-        """Yield draws w ~ N(m, T/(N·s)) from a stream of their own, a function of the seed and the number of updates."""
+        """Yield draws w ~ N(m, T/(N·s)) from a stream of their own, a function of the seed and the number of
+        updates."""
         params = self.parameters()
         updates = max((self.state[p]["updates"] for p in params if p in self.state), default=0)
         noise = Noise.of_draws("bsam", self._noise.seed, updates)

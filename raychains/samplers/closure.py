@@ -23,12 +23,12 @@ Grads = list[Tensor | None]
 class ClosureSampler(Sampler):
     """g = ∇ℓ at a first point;  g′ = ∇ℓ at a second one that g chooses;  the step is made from the start with g′.
 
-    `step` takes one closure per sub-minibatch (``parts`` of them, or fewer where a minibatch has fewer examples; with one
-    part the closure itself will do). A closure
-    clears the gradients, evaluates the mean loss of its sub-minibatch at the parameters as they are, calls backward
-    and returns the loss. Every closure is called twice per step and must then give the same loss function: the same
-    examples, augmentation and dropout masks. Sub-minibatches have equal weights; each has its own second point
-    (m-sharpness). BatchNorm statistics see both points unless the closure prevents it.
+    `step` takes one closure per sub-minibatch (``parts`` of them, or fewer where a minibatch has fewer examples; with
+    one part the closure itself will do). A closure clears the gradients, evaluates the mean loss of its sub-minibatch
+    at the parameters as they are, calls backward and returns the loss. Every closure is called twice per step and must
+    then give the same loss function: the same examples, augmentation and dropout masks. Sub-minibatches have equal
+    weights; each has its own second point (m-sharpness). BatchNorm statistics see both points unless the closure
+    prevents it.
     """
 
     gradients_per_step = 2
@@ -59,8 +59,9 @@ class ClosureSampler(Sampler):
     def stages(self, parts: int) -> Generator[int, Any, Any]:
         """Make one step of a minibatch in ``parts`` sub-minibatches, whose gradients somebody else takes.
 
-        Yields the number of a sub-minibatch, from 0, where its gradient is to be filled in at the parameters as they are, and is
-        sent its loss; each comes `gradients_per_step` times in succession. Returns the mean over sub-minibatches of the loss at the first point.
+        Yields the number of a sub-minibatch, from 0, where its gradient is to be filled in at the parameters as they
+        are, and is sent its loss; each comes `gradients_per_step` times in succession. Returns the mean over
+        sub-minibatches of the loss at the first point.
         """
         params = self.parameters()
         losses: list[Any] = []
@@ -78,7 +79,8 @@ class ClosureSampler(Sampler):
         return sum(losses[1:], start=losses[0]) / len(losses)
 
     def _by_group(self, grads: Grads) -> Iterator[tuple[dict[str, Any], list[int], list[Tensor]]]:
-        """Yield each group, which of all parameters are its own and have a gradient, and these gradients; none without."""
+        """Yield each group, which of all parameters are its own and have a gradient, and these gradients; none
+        without."""
         end = 0
         for group in self.param_groups:
             begin, end = end, end + len(group["params"])
@@ -92,7 +94,8 @@ class ClosureSampler(Sampler):
 
     @abstractmethod
     def _second_points(self, start: list[Tensor], first: Grads) -> list[Tensor]:
-        """Return the points of the same sub-minibatch's second gradient, given the first. Called once per sub-minibatch."""
+        """Return the points of the same sub-minibatch's second gradient, given the first. Called once per
+        sub-minibatch."""
 
     def _loss(self, evaluate: Closure) -> Any:
         """Call a closure with the parameters as they are; return its loss."""
@@ -130,8 +133,8 @@ class ClosureSampler(Sampler):
             )
         if not 1 <= len(closures) <= self.parts:
             raise UserError(
-                f"step must be given {self.parts} closure{'s' * (self.parts > 1)} for {self.kind}, got {len(closures)}: "
-                "one per sub-minibatch, as m_sharpness says (fewer for a minibatch of fewer examples)"
+                f"step must be given {self.parts} closure{'s' * (self.parts > 1)} for {self.kind}, got "
+                f"{len(closures)}: one per sub-minibatch, as m_sharpness says (fewer for a minibatch of fewer examples)"
             )
         return closures
 

@@ -91,7 +91,8 @@ class LocalEntropySampler(Sampler):
 
 
 class EntropySGD(LocalEntropySampler):
-    """L times θ′ ← θ′ − lr′·[g + γ(θ′−x)] + ε·√(2·lr′)·ξ and μ ← a·μ + (1−a)·θ′;  then x ← x − lr·(x−μ);  γ = γ₀(1+γ₁)^t.
+    """L times θ′ ← θ′ − lr′·[g + γ(θ′−x)] + ε·√(2·lr′)·ξ and μ ← a·μ + (1−a)·θ′;  then x ← x − lr·(x−μ);  γ =
+    γ₀(1+γ₁)^t.
 
     Each ``step`` is one inner step on a minibatch of its own. θ′ and μ start at x; after ``inner_steps`` (L) of them
     the outer step number t = 0, 1, … moves x with the lr of that moment, and θ′ and μ restart there. With momentum the
@@ -99,8 +100,8 @@ class EntropySGD(LocalEntropySampler):
     `torch.optim.SGD`. The inner noise is part of the optimiser and always on.
 
     γ₀ is .03 for CIFAR-10 in the authors' instructions and 1e-4 for MNIST, γ₁ 1e-3 by default in their code. γ grows
-    without bound, and γ ≥ 2/lr′ is refused when it is reached. The authors' code has Nesterov momentum in the inner loop,
-    too, and adds the penalty's gradient λx to the outer step; neither is done here.
+    without bound, and γ ≥ 2/lr′ is refused when it is reached. The authors' code has Nesterov momentum in the inner
+    loop, too, and adds the penalty's gradient λx to the outer step; neither is done here.
 
     Target: none; an optimiser of the local entropy, whose temperature is 0 and must stay so.
 
@@ -127,7 +128,8 @@ class EntropySGD(LocalEntropySampler):
 
 
 class EntropySGLD(LocalEntropySampler):
-    """L times θ′ ← θ′ − lr′·[g + γ(θ′−x)] + ε·√(2·lr′)·ξ and μ ← a·μ + (1−a)·θ′;  then x ← x − lr·(x−μ) + √(2·lr·T/N)·ξ.
+    """L times θ′ ← θ′ − lr′·[g + γ(θ′−x)] + ε·√(2·lr′)·ξ and μ ← a·μ + (1−a)·θ′;  then x ← x − lr·(x−μ) +
+    √(2·lr·T/N)·ξ.
 
     `EntropySGD` with noise in the outer step. There is no outer momentum by default; with one, the pushes
     −lr·(x−μ) + √(2(1−m)·lr·T/N)·ξ go through Nesterov's rule, where the factor 1−m keeps the temperature at T.

@@ -1,10 +1,12 @@
 """The step of microcanonical samplers: θ moves at unit speed along u, which the gradient turns; two gradients a step.
 
-The dynamics dθ = u dt, du = (1 − uuᵀ)·∇log p/(d − 1) dt keep |u| = 1 and leave exp(−U/T) invariant in θ, with u uniform on
-the sphere and noise that turns it. A gradient that is held for a time δ·(d − 1)/‖g‖ turns u exactly (`turned`), and McLachlan's
-splitting b, a, 1 − 2b, a, b puts turns and moves of length h together into a step of second order with a small error.
+The dynamics dθ = u dt, du = (1 − uuᵀ)·∇log p/(d − 1) dt keep |u| = 1 and leave exp(−U/T) invariant in θ, with u uniform
+on the sphere and noise that turns it. A gradient that is held for a time δ·(d − 1)/‖g‖ turns u exactly (`turned`), and
+McLachlan's splitting b, a, 1 − 2b, a, b puts turns and moves of length h together into a step of second order with a
+small error.
 
-With g = ∇loss + λθ of the mean loss, ∇log p = −N·g/T. At T = 0, the limit, u is −g/‖g‖: steepest descent by steps of length h.
+With g = ∇loss + λθ of the mean loss, ∇log p = −N·g/T. At T = 0, the limit, u is −g/‖g‖: steepest descent by steps of
+length h.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ Evaluate = Callable[[Tensor], tuple[Any, Tensor]]
 
 
 def turned(u: Tensor, pull: Tensor, length: Tensor | float) -> tuple[Tensor, Tensor]:
-    """Return u after a time ``length`` along a constant gradient of log p, and (d − 1)·log of how much that stretches it.
+    """Return u after a time ``length`` along a constant gradient of log p, and (d − 1)·log of how much that stretches
+    it.
 
     With e = pull/‖pull‖, p = u·e, δ = length·‖pull‖/(d − 1), ζ = e^−δ: u ← normalise(e·(1−ζ)(1+ζ+p(1−ζ)) + 2ζu), and
     ΔK = (d − 1)·[δ + log1p((1−p)·expm1(−2δ)/2)], the change of kinetic energy, in the form that stays exact in single
@@ -70,12 +73,13 @@ def unit(v: Tensor, other: Tensor) -> Tensor:
 class Isokinetic(ClosureSampler):
     """Base of the microcanonical samplers; a leaf says what surrounds the deterministic step.
 
-    State of a parameter: its part of u (``direction``), and g at the last step's end (``gradient``), which begins the next.
+    State of a parameter: its part of u (``direction``), and g at the last step's end (``gradient``), which begins the
+    next.
     """
 
     compilable: ClassVar[Mapping[str, int]] = {}
-    """Methods that a pack may compile, and how often each draws noise. At one temperature they compute from nothing but that and
-    their arguments, and change nothing."""
+    """Methods that a pack may compile, and how often each draws noise. At one temperature they compute from nothing but
+    that and their arguments, and change nothing."""
 
     m_sharpness: int = setting(default=1, init=False)
 
@@ -88,12 +92,13 @@ class Isokinetic(ClosureSampler):
     def step(self, closure: Closure | Sequence[Closure] | None = None) -> Any:
         """One step; returns the loss where it is first evaluated, in the step's middle.
 
-        The closure is called twice, in the first step once or twice more. It clears the gradients, evaluates the mean loss of one
-        minibatch at the parameters as they are, calls backward and returns the loss; where `wants_objective` is true, the
-        function that it differentiates, with several lanes one number for each.
+        The closure is called twice, in the first step once or twice more. It clears the gradients, evaluates the mean
+        loss of one minibatch at the parameters as they are, calls backward and returns the loss; where
+        `wants_objective` is true, the function that it differentiates, with several lanes one number for each.
 
         Raises:
-            UserError: no closure, more than one, one that returns no loss, a sparse gradient, or fewer than 2 coordinates.
+            UserError: no closure, more than one, one that returns no loss, a sparse gradient, or fewer than 2
+                coordinates.
         """
         (evaluate,) = self._closures(closure)
         parameters, losses = self.parameters(), []
@@ -151,7 +156,8 @@ class Isokinetic(ClosureSampler):
         return [p for p in self.parameters() if "direction" in self.state.get(p, {})]
 
     def _join(self, parameters: list[Tensor], points: list[Tensor], grads: Grads) -> None:
-        """Make the states of parameters that have their first gradient: u is drawn for all at once, and 0 of later ones."""
+        """Make the states of parameters that have their first gradient: u is drawn for all at once, and 0 of later
+        ones."""
         first = not self._members()
         joining = [
             (p, x, g)
@@ -164,8 +170,8 @@ class Isokinetic(ClosureSampler):
         theta, g = self._flat([x for _, x, _ in joining]), self._flat([g for _, _, g in joining])
         if first and g.shape[1] < 2:
             raise UserError(
-                f"params must have at least 2 coordinates with a gradient for {self.kind}, got {g.shape[1]}: it moves along "
-                "a direction"
+                f"params must have at least 2 coordinates with a gradient for {self.kind}, got {g.shape[1]}: it moves "
+                "along a direction"
             )
         g = g + self._of_groups(params, "weight_decay") * theta
         u = self._first(g) if first else torch.zeros_like(g)
@@ -207,14 +213,16 @@ class Isokinetic(ClosureSampler):
         return torch.cat(flat).to(params[0].device)
 
     def _scales(self) -> Tensor | None:
-        """Return how far each coordinate moves for one of the first group, [d], by their lr; None where all have the same."""
+        """Return how far each coordinate moves for one of the first group, [d], by their lr; None where all have the
+        same."""
         lr = self._of_groups(self._members(), "lr")
         return lr / self.param_groups[0]["lr"] if isinstance(lr, Tensor) and self.param_groups[0]["lr"] > 0 else None
 
     def _mclachlan(
         self, theta: Tensor, u: Tensor, g: Tensor, at: Evaluate, h: Tensor | float, scales: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Any, Tensor]:
-        """Return θ, u, g, the loss at the end, and ΔK, [lanes], after turns and moves of the whole length ``h``, [lanes, 1] or a number.
+        """Return θ, u, g, the loss at the end, and ΔK, [lanes], after turns and moves of the whole length ``h``,
+        [lanes, 1] or a number.
 
         With ``scales`` s the step is that of θ/s: the turns take g·s, and θ moves by u·s.
         """
@@ -243,7 +251,8 @@ class Isokinetic(ClosureSampler):
         return self._adaptive["h"].mean() if "h" in self._adaptive else None
 
     def shown_loss(self, loss: Tensor) -> Tensor:
-        """Return it; in lanes where it is no number, which do not stay there, that of where they are, with a task's own prior."""
+        """Return it; in lanes where it is no number, which do not stay there, that of where they are, with a task's own
+        prior."""
         kept = self._adaptive.get("loss")
         if kept is None:
             return loss

@@ -1,4 +1,5 @@
-"""Last-layer Laplace approximation: SGD with momentum to a mode, and draws of the Gaussian of its last linear layer there."""
+"""Last-layer Laplace approximation: SGD with momentum to a mode, and draws of the Gaussian of its last linear layer
+there."""
 
 from __future__ import annotations
 
@@ -26,20 +27,22 @@ class LastLayerLaplace(VelocitySampler):
     a draw is θ with the last layer's w + √T·(P + NλI)^(−½)·ξ.
 
     φᵢ is what the last linear layer is given for example i, and 1 for its bias; Fᵢ the Fisher information of p(yᵢ | f)
-    about its outputs f = Wφ + b, so that P is the generalised Gauss–Newton matrix of the layer's weights: of softmax and of
-    Gaussian noise of known size the two are the same. For a Gaussian likelihood with known σ the law of the draws is exactly
-    Bayesian linear regression on the features, given θ at its optimum. `measure` takes a batch in; once N examples have been,
-    nothing is added, and before that P is multiplied by N/n of the n that have. Steps at temperature 0 forget P.
+    about its outputs f = Wφ + b, so that P is the generalised Gauss–Newton matrix of the layer's weights: of softmax
+    and of Gaussian noise of known size the two are the same. For a Gaussian likelihood with known σ the law of the
+    draws is exactly Bayesian linear regression on the features, given θ at its optimum. `measure` takes a batch in;
+    once N examples have been, nothing is added, and before that P is multiplied by N/n of the n that have. Steps at
+    temperature 0 forget P.
 
-    In a run the last epoch measures, unless a burn-in is given, and the last step is kept. Several chains are a mixture of
-    Laplace approximations; under a cyclical schedule one chain gives one for each cycle.
+    In a run the last epoch measures, unless a burn-in is given, and the last step is kept. Several chains are a mixture
+    of Laplace approximations; under a cyclical schedule one chain gives one for each cycle.
 
     Target: none; a Gaussian approximation around one mode, in the last layer alone.
 
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
 
-    Source: Daxberger et al. 2021, https://arxiv.org/abs/2106.14806; Kristiadi et al. 2020, https://arxiv.org/abs/2002.10118; mixtures: Eschenhagen et al. 2021, https://arxiv.org/abs/2111.03577.
+    Source: Daxberger et al. 2021, https://arxiv.org/abs/2106.14806; Kristiadi et al. 2020,
+    https://arxiv.org/abs/2002.10118; mixtures: Eschenhagen et al. 2021, https://arxiv.org/abs/2111.03577.
     """
 
     temperature: float = setting("T, by which the covariance is multiplied; 0 optimises.", default=1.0)
@@ -147,7 +150,8 @@ class LastLayerLaplace(VelocitySampler):
 
     @torch.no_grad()
     def draws(self) -> Iterator[tuple[str, list[Tensor]]]:
-        """Yield draws from a stream of their own, a function of the seed and the steps above temperature 0; θ itself before anything is measured."""
+        """Yield draws from a stream of their own, a function of the seed and the steps above temperature 0; θ itself
+        before anything is measured."""
         params = self.parameters()
         weight, measured = self._measured()
         groups = [group for group in self.param_groups for _ in group["params"]]
@@ -195,6 +199,6 @@ def check(layer: nn.Linear) -> None:
     size = sum(p.numel() for p in layer.parameters())
     if size > LARGEST:
         raise UserError(
-            f"the last layer must have at most {LARGEST:,} weights and biases for laplace, which keeps their full covariance, got "
-            f"{size:,}"
+            f"the last layer must have at most {LARGEST:,} weights and biases for laplace, which keeps their full "
+            f"covariance, got {size:,}"
         )

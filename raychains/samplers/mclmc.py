@@ -30,25 +30,28 @@ class MCLMC(Isokinetic):
     """u ← R(u); then with e = ∇log p/‖∇log p‖: u turns towards e by b·h, θ ← θ + ½h·u, u turns by (1−2b)·h,
     θ ← θ + ½h·u, u turns by b·h; u ← R(u); R(u) = normalise(u + νξ), ν² = (e^{h/L} − 1)/d.
 
-    A step has the length ``lr`` = h in θ, whatever the gradient, N and T: it is *not* on the mean-loss scale. On a normal
-    law in d dimensions √d times the narrowest standard deviation is a step with a bias of about one per cent; L is about √ΣVar. The turn (formula and derivation: `raychains.samplers.isokinetic`) conserves energy, the refresh R
-    makes the chain ergodic. There is no correction: ΔE of a step is not 0, and the law's variances are too small by about
-    .25·(⟨ΔE²⟩/d)^⅓ of themselves, those of narrow coordinates by several times that.
+    A step has the length ``lr`` = h in θ, whatever the gradient, N and T: it is *not* on the mean-loss scale. On a
+    normal law in d dimensions √d times the narrowest standard deviation is a step with a bias of about one per cent; L
+    is about √ΣVar. The turn (formula and derivation: `raychains.samplers.isokinetic`) conserves energy, the refresh R
+    makes the chain ergodic. There is no correction: ΔE of a step is not 0, and the law's variances are too small by
+    about .25·(⟨ΔE²⟩/d)^⅓ of themselves, those of narrow coordinates by several times that.
 
-    It is made for full batches. With minibatches both gradients of a step are of one, the gradient that begins it of the last
-    one, and their noise turns u as a refresh does, without heating.
+    It is made for full batches. With minibatches both gradients of a step are of one, the gradient that begins it of
+    the last one, and their noise turns u as a refresh does, without heating.
 
-    Groups with other lr move their coordinates by lr/(the first group's) times as much, as a diagonal preconditioner does;
-    the target stays.
+    Groups with other lr move their coordinates by lr/(the first group's) times as much, as a diagonal preconditioner
+    does; the target stays.
 
-    With ``tune`` steps h and L are found first, by MILE's rule (`raychains.samplers.mile`), and fixed then: ``lr`` is where h begins,
-    later values of it are not read, and draws of these steps are not to be kept. Tuning needs full batches: it compares
-    values of the loss, with several lanes one for each. It waits for steps with T > 0. At T = 0 nothing is refreshed, and u = −g/‖g‖: steepest descent by steps of length h.
+    With ``tune`` steps h and L are found first, by MILE's rule (`raychains.samplers.mile`), and fixed then: ``lr`` is
+    where h begins, later values of it are not read, and draws of these steps are not to be kept. Tuning needs full
+    batches: it compares values of the loss, with several lanes one for each. It waits for steps with T > 0. At T = 0
+    nothing is refreshed, and u = −g/‖g‖: steepest descent by steps of length h.
 
     Target: exp(−U/T) as lr → 0, for exact gradients.
 
     Raises:
-        UserError: a setting out of range, fewer than 2 coordinates, a complex parameter, a sparse gradient or a missing closure.
+        UserError: a setting out of range, fewer than 2 coordinates, a complex parameter, a sparse gradient or a missing
+            closure.
 
     Source: Robnik, De Luca, Silverstein & Seljak 2022, https://arxiv.org/abs/2212.08549; the refresh: Robnik & Seljak
     2023, https://arxiv.org/abs/2303.18221; as in blackjax.
@@ -171,7 +174,8 @@ class MCLMC(Isokinetic):
     ) -> tuple[list[Tensor], Tensor, tuple[Tensor, Tensor], list[Tensor]]:
         """Undo a step in lanes where its numbers are not finite, and adapt h to its energy change.
 
-        Returns θ, u and g; the lanes that went on, [lanes, 1]; the potential and the loss, [lanes] each; the tuner's `mile.ADAPTED` numbers.
+        Returns θ, u and g; the lanes that went on, [lanes, 1]; the potential and the loss, [lanes] each; the tuner's
+        `mile.ADAPTED` numbers.
         """
         loss = each_lane(new[3], new[0])
         potential = self._potential(new[0], loss)

@@ -1,16 +1,20 @@
-"""MILE's tuner of MCLMC: step length h and trajectory length L from the energy errors, spread and autocorrelation of a first stretch.
+"""MILE's tuner of MCLMC: step length h and trajectory length L from the energy errors, spread and autocorrelation of a
+first stretch.
 
-Phases of 80, 10 and 10 % of the tuning steps. In the first two h follows the energy's change ΔE per step, so that ⟨ΔE²⟩/d
-comes to v, which falls linearly from 5 times its last value, .1 in MILE, to that: with ξ = ΔE²/(d·v) + 1e-8 and weight w = exp(−½(ln ξ/9)²),
+Phases of 80, 10 and 10 % of the tuning steps. In the first two h follows the energy's change ΔE per step, so that
+⟨ΔE²⟩/d comes to v, which falls linearly from 5 times its last value, .1 in MILE, to that: with ξ = ΔE²/(d·v) + 1e-8 and
+weight w = exp(−½(ln ξ/9)²),
 
     x ← γ·x + w·ξ/h⁶,  t ← γ·t + w,  h ← min((x/t)^(−1/6), cap),  γ = 99/101,
 
-because ΔE² goes with h⁶. A step that gives non-finite numbers is undone, counts with ΔE = 0, and sets the cap to .8·h. The
-second phase averages θ and θ² weighted by h: then L = √ΣVar. The third has a fixed h: then L = .4·h·mean(steps/ESS) over
-coordinates, of which 200 are drawn, from at most 2,000 equally spaced steps; MILE takes 2,000 and 10,000, and ours lie in checkpoints.
+because ΔE² goes with h⁶. A step that gives non-finite numbers is undone, counts with ΔE = 0, and sets the cap to .8·h.
+The second phase averages θ and θ² weighted by h: then L = √ΣVar. The third has a fixed h: then L = .4·h·mean(steps/ESS)
+over coordinates, of which 200 are drawn, from at most 2,000 equally spaced steps; MILE takes 2,000 and 10,000, and ours
+lie in checkpoints.
 
-With a diagonal preconditioner the scales are the root variances of the second phase's first two thirds, with root mean square 1;
-h goes on being adapted in the last third, from running sums that start anew. (blackjax sets L = √d in units of the scales, h from scratch.)
+With a diagonal preconditioner the scales are the root variances of the second phase's first two thirds, with root mean
+square 1; h goes on being adapted in the last third, from running sums that start anew. (blackjax sets L = √d in units
+of the scales, h from scratch.)
 
 Source: Sommer et al. 2025 (MILE), https://arxiv.org/abs/2502.06335, and its code; γ as in scikit-learn-contrib/bde.
 """
@@ -141,7 +145,8 @@ def adapted(numbers: Sequence[Tensor], aim: float | Tensor, d: int, change: Tens
 
 
 def _power(values: Tensor, exponent: float) -> Tensor:
-    """Return powers that are the same to the bit for any number of lanes: a CPU rounds those of whole vectors otherwise."""
+    """Return powers that are the same to the bit for any number of lanes: a CPU rounds those of whole vectors
+    otherwise."""
     one_by_one = values.is_cpu and len(values) > 1
     return torch.cat([value**exponent for value in values.split(1)]) if one_by_one else values**exponent
 

@@ -1,9 +1,9 @@
 """A sampler's noise: seeded, exact on resume, the same for any number of threads, and fast on the CPU.
 
 On the CPU it comes from `raychains.samplers.normals`, tensor by tensor in the order of the calls and within a tensor in
-the order of its indices, whatever its memory format; double precision has a sequence of its own, and half precisions are
-rounded from single. Every other device uses a torch.Generator of its own, so that draws on one device or in one dtype never
-shift another's.
+the order of its indices, whatever its memory format; double precision has a sequence of its own, and half precisions
+are rounded from single. Every other device uses a torch.Generator of its own, so that draws on one device or in one
+dtype never shift another's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Noise:
 
     @classmethod
     def of_draws(cls, kind: str, seed: int, count: int) -> Noise:
-        """Return the noise of a sampler's draws at one point of its path: to draw them twice gives the same, and moves nothing else."""
+        """Return the noise of a sampler's draws at one point of its path: to draw them twice gives the same, and moves
+        nothing else."""
         text = f"{kind} draws {seed} {count}".encode()
         return cls(int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1)  # 63 bits, for torch's generators
 
@@ -66,7 +67,8 @@ class Noise:
             torch._foreach_add_(tensors, self.all_like(tensors), alpha=std)
 
     def fill(self, draws: Tensor) -> None:
-        """Overwrite each of ``draws``, [n, numbers], a sampler's row in a pack, with what `like` of so many numbers gives next."""
+        """Overwrite each of ``draws``, [n, numbers], a sampler's row in a pack, with what `like` of so many numbers
+        gives next."""
         if draws.is_cpu:
             self._sequence(draws.dtype).add(list(draws.numpy()), None)
             return
@@ -78,7 +80,8 @@ class Noise:
         return [self.seed] * lanes
 
     def generator(self, device: torch.device) -> torch.Generator:
-        """Return the generator of a device that is not the CPU: a saved one, also where the device had another number."""
+        """Return the generator of a device that is not the CPU: a saved one, also where the device had another
+        number."""
         if device not in self._generators:
             made = torch.Generator(device).manual_seed(self.seed)
             names = [name for name in self._saved if torch.device(name).type == device.type]
@@ -94,7 +97,8 @@ class Noise:
         return self._normals[dtype]
 
     def state(self) -> dict[str, Any]:
-        """Return the JSON values and tensors that `load` continues from: how many numbers each sequence gave, and generators' states."""
+        """Return the JSON values and tensors that `load` continues from: how many numbers each sequence gave, and
+        generators' states."""
         generators = dict(self._saved)
         for device, generator in self._generators.items():  # the number of one GPU is no part of a chain
             generators[device.type if device.type not in generators else str(device)] = generator.get_state()
@@ -123,7 +127,8 @@ class Noise:
 
 
 def together(tensors: list[Tensor], generator: torch.Generator) -> list[Tensor]:
-    """Return noise for tensors of one device and dtype by one call of its generator: on a GPU every call waits for its turn.
+    """Return noise for tensors of one device and dtype by one call of its generator: on a GPU every call waits for its
+    turn.
 
     Each lies in memory as its tensor does (contiguous or channels_last), so that sums need no rearranging.
     """

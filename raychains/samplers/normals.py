@@ -4,10 +4,11 @@ Numbers come in blocks of `BLOCK`. A block is Box and Muller's transform of its 
 which a thread jumps in half a microsecond. So the sequence is a function of the seed alone, its place in it is one
 integer, and as many threads as there are can fill a large tensor without changing a byte of it.
 
-A pair of integers k, l of 32 bits (64 in double precision) gives u = |k|/2³¹ and φ = πl/2³¹, and √(−2·log u)·(cos φ, sin φ)
-two numbers of the block, half a block apart. The radius has the resolution of u, 2⁻³¹, and ends at 6.76, which a pair
-exceeds with probability 1.2·10⁻¹⁰ (2⁻⁶³ and 9.49 in double precision); torch's own ends at 5.77 in single precision.
-Radii below 2.4·10⁻⁴, of which single precision has one in 34 million pairs (1.1·10⁻⁸, 2·10¹⁶ in double), are 0.
+A pair of integers k, l of 32 bits (64 in double precision) gives u = |k|/2³¹ and φ = πl/2³¹, and √(−2·log u)·(cos φ,
+sin φ) two numbers of the block, half a block apart. The radius has the resolution of u, 2⁻³¹, and ends at 6.76, which a
+pair exceeds with probability 1.2·10⁻¹⁰ (2⁻⁶³ and 9.49 in double precision); torch's own ends at 5.77 in single
+precision. Radii below 2.4·10⁻⁴, of which single precision has one in 34 million pairs (1.1·10⁻⁸, 2·10¹⁶ in double), are
+0.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class Normals:
         return drawn
 
     def add(self, targets: Sequence[Array], scale: float | None) -> None:
-        """Add the next numbers times ``scale`` to 1-D arrays of this dtype, in their order; with None overwrite them."""
+        """Add the next numbers times ``scale`` to 1-D arrays of this dtype, in their order; with None overwrite
+        them."""
         *starts, count = accumulate((len(t) for t in targets), initial=0)
 
         def use(begin: int, numbers: Array, spare: Array) -> None:

@@ -109,7 +109,8 @@ class PSGLD(Sampler):
 
     @torch.no_grad()
     def effective_noise_std(self) -> float:
-        """Return the root mean square over the first group's coordinates, with V as it stands; before the first step with G = 1."""
+        """Return the root mean square over the first group's coordinates, with V as it stands; before the first step
+        with G = 1."""
         group = self.param_groups[0]
         begun = [p for p in group["params"] if p in self.state]
         scales = [s.double() for s in self._preconditioners(group, begun)] if begun else []

@@ -12,15 +12,16 @@ from raychains.samplers.sghmc import VelocitySampler
 class SGD(VelocitySampler):
     """θ ← θ − lr·g.
 
-    Equals `torch.optim.SGD` (dampening 0, no Nesterov) to rounding. Under a cyclical step size, one sample at each cycle's
-    end, it is Snapshot-SGD.
+    Equals `torch.optim.SGD` (dampening 0, no Nesterov) to rounding. Under a cyclical step size, one sample at each
+    cycle's end, it is Snapshot-SGD.
 
     Target: none; an optimiser.
 
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
 
-    Source: the baseline of cSG-MCMC (ICLR 2020); Snapshot ensembles: Huang et al. 2017, https://arxiv.org/abs/1704.00109.
+    Source: the baseline of cSG-MCMC (ICLR 2020); Snapshot ensembles: Huang et al. 2017,
+    https://arxiv.org/abs/1704.00109.
     """
 
     num_data: int = setting("N; not used by the update, kept so that every method is built alike.", default=1)

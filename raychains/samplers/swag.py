@@ -19,16 +19,18 @@ from raychains.samplers.sghmc import VelocitySampler
 
 
 class SWAG(VelocitySampler):
-    """v ← m·v − lr·g; θ ← θ + v; every c-th θ: θ̄, the variance Σ of each coordinate and the last K deviations D = θ − θ̄;
-    a draw is θ̄ + √(s/2)·√Σ·ξ₁ + √(s/(2(K−1)))·D·ξ₂.
+    """v ← m·v − lr·g; θ ← θ + v; every c-th θ: θ̄, the variance Σ of each coordinate and the last K deviations D = θ −
+    θ̄; a draw is θ̄ + √(s/2)·√Σ·ξ₁ + √(s/(2(K−1)))·D·ξ₂.
 
-    Iterates are collected at steps with a temperature above 0, which a schedule without cycles has after its ``noise_from``, under
-    its burn-in SGD only trains. Nothing is injected into SGD, and the temperature scales nothing: the Gaussian's width is that
-    of SGD's own noise at this lr. A kept step yields a fresh draw of the Gaussian as it is then, so that draws late in a run
-    come from more iterates. Before two are collected, and at temperature 0, a draw is the iterate itself. Steps at temperature 0
-    forget what was collected: cycles that begin without noise (β above 0) have a Gaussian of their own each.
+    Iterates are collected at steps with a temperature above 0, which a schedule without cycles has after its
+    ``noise_from``, under its burn-in SGD only trains. Nothing is injected into SGD, and the temperature scales nothing:
+    the Gaussian's width is that of SGD's own noise at this lr. A kept step yields a fresh draw of the Gaussian as it is
+    then, so that draws late in a run come from more iterates. Before two are collected, and at temperature 0, a draw is
+    the iterate itself. Steps at temperature 0 forget what was collected: cycles that begin without noise (β above 0)
+    have a Gaussian of their own each.
 
-    Σ is that of the paper, mean(θ²) − θ̄², kept as the mean of squared deviations, which single precision does not cancel.
+    Σ is that of the paper, mean(θ²) − θ̄², kept as the mean of squared deviations, which single precision does not
+    cancel.
 
     Several chains are MultiSWAG (Wilson & Izmailov 2020), the mixture of their Gaussians.
 
@@ -37,7 +39,8 @@ class SWAG(VelocitySampler):
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
 
-    Source: Maddox et al. 2019, https://arxiv.org/abs/1902.02476, Algorithm 1; MultiSWAG: Wilson & Izmailov 2020, https://arxiv.org/abs/2002.08791.
+    Source: Maddox et al. 2019, https://arxiv.org/abs/1902.02476, Algorithm 1; MultiSWAG: Wilson & Izmailov 2020,
+    https://arxiv.org/abs/2002.08791.
     """
 
     num_data: int = setting("N; not used by the update, kept so that every method is built alike.", default=1)

@@ -11,8 +11,8 @@ with sd s of ∇U's error, ζ ~ N(B/T, T/m_ζ), B = h·s²/2, and θ keeps its l
 
 In torch terms, with g = ∇loss + weight_decay·θ, so that ∇U = N·g, the time step is h = √(lr/N), and h·∇U = √(N·lr)·g.
 State per coordinate is p, of unit mass (not v = h·p, which a changing lr would heat), and z = h·ζ, both from 0.
-Per step, friction is f = h·(ζ + β), injected share is h·β, a₀ = h·D = 1 − ``momentum`` is the constant in β, and z moves
-by κ·((∇K)²/T − ∇²K) with κ = h²·T/m_ζ = lr·T/(N·m_ζ). Without gradient noise z ~ N(0, κ).
+Per step, friction is f = h·(ζ + β), injected share is h·β, a₀ = h·D = 1 − ``momentum`` is the constant in β, and z
+moves by κ·((∇K)²/T − ∇²K) with κ = h²·T/m_ζ = lr·T/(N·m_ζ). Without gradient noise z ~ N(0, κ).
 
 Kinetic energy is Gaussian, K = p²/2, or, with a speed limit c, symmetric-hyperbolic, K = c²·√(p²/c² + 1): with
 M(p) = √(p²/c² + 1), ∇K = p/M < c and ∇²K = 1/M³.
@@ -24,8 +24,8 @@ Strang: A moves θ and z with p fixed, B is the exact Ornstein–Uhlenbeck step 
 
 A step A(h/2) B(h) A(h/2) ends where the next one begins with A(h/2), and the gradient is needed between the two: an
 optimizer's step is therefore B(h) and a whole A(h), and parameters between steps are those at which B acts. For a
-constant lr this is the same chain. While lr changes, the whole A takes h of its own step where the halves would take the
-mean with the next; that moves the law of θ by O(h·Δh), Δh the change of h in one step.
+constant lr this is the same chain. While lr changes, the whole A takes h of its own step where the halves would take
+the mean with the next; that moves the law of θ by O(h·Δh), Δh the change of h in one step.
 Euler: e^{−f/M} becomes 1 − f/M and both factors their limits for f → 0.
 """
 
@@ -48,7 +48,8 @@ from raychains.samplers.settings import setting
 from raychains.schedules.base import LARGEST_LR
 
 TINY = 1e-36
-"""Stands for a friction of 0, at which the coefficients of B have a limit but 0/0 has none; no other f/M is so small that it shows."""
+"""Stands for a friction of 0, at which the coefficients of B have a limit but 0/0 has none; no other f/M is so small
+that it shows."""
 
 
 def _rate(name: str, value: object) -> None:
@@ -171,7 +172,8 @@ class Thermostat(Sampler):
         return [state["thermostat"]]
 
     def kinetic(self) -> Tensor | None:
-        """Return the mean of p², or with a speed limit of p²/M: the momentum between two steps is B's, which A leaves as it is."""
+        """Return the mean of p², or with a speed limit of p²/M: the momentum between two steps is B's, which A leaves
+        as it is."""
         sums, count = [], 0
         for group in self.param_groups:
             momenta = [p for q in group["params"] if (p := self.state.get(q, {}).get("momentum")) is not None]
@@ -183,7 +185,8 @@ class Thermostat(Sampler):
         return mean_of(sums, count)
 
     def effective_noise_std(self) -> float:
-        """Return the standard deviation of the noise that the next step injects into θ, where z = 0 and p is far below c."""
+        """Return the standard deviation of the noise that the next step injects into θ, where z = 0 and p is far below
+        c."""
         group = self.param_groups[0]
         a0 = 1 - group["momentum"]
         variance = -math.expm1(-2 * a0) if group["integrator"] == "strang" else 2 * a0
@@ -204,7 +207,8 @@ def relativistic_masses(momenta: list[Tensor], speed_limit: float | None) -> Ten
 
 
 def exact(rates: Tensors) -> tuple[Tensors, Tensors, Tensors]:
-    """Return e^{−x}, (1−e^{−x})/x and (1−e^{−2x})/x for each rate x = f/M of any sign; at x = 0 their limits 1, 1 and 2."""
+    """Return e^{−x}, (1−e^{−x})/x and (1−e^{−2x})/x for each rate x = f/M of any sign; at x = 0 their limits 1, 1 and
+    2."""
     minus = torch._foreach_neg(rates)
     torch._foreach_add_(minus, TINY)
     keep = torch._foreach_expm1(minus)

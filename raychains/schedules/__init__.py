@@ -1,7 +1,7 @@
 """Step-size and temperature schedules: pure functions of the step.
 
-Every file of this folder is searched for schedules, so that a new one is registered by being there. A user's own schedule is
-named by its import path, ``module:Class``, or by the short name that its package gives it.
+Every file of this folder is searched for schedules, so that a new one is registered by being there. A user's own
+schedule is named by its import path, ``module:Class``, or by the short name that its package gives it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ KINDS: Kinds[Schedule] = Kinds("schedule", Schedule, __name__, skip=("adapter", 
 
 
 def build(part: Part) -> Schedule:
-    """Build the schedule that a spec's part describes; of a stored plan's that is not imported, what the plan says of it.
+    """Build the schedule that a spec's part describes; of a stored plan's that is not imported, what the plan says of
+    it.
 
     Raises:
         UserError: an unknown kind, another revision or source, or settings that the schedule refuses.

@@ -26,7 +26,8 @@ class ScheduleLR(LRScheduler):
             scheduler.step()
 
     `setting` is of the step whose values the optimizer holds: the next one before ``optimizer.step()``, the one just
-    made after it and until ``scheduler.step()``. All groups get the schedule's values, whatever lr they were built with.
+    made after it and until ``scheduler.step()``. All groups get the schedule's values, whatever lr they were built
+    with.
 
     The call that follows the schedule's last step leaves lr and temperature as they are, with nothing more to keep
     (`done`); one call more is refused.

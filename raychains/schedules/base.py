@@ -1,4 +1,5 @@
-"""A schedule is a pure function of the step: step k = 1 … K gives lr, temperature, stage, cycle and whether to keep a draw.
+"""A schedule is a pure function of the step: step k = 1 … K gives lr, temperature, stage, cycle and whether to keep a
+draw.
 
 `NonCyclical` is the base of those without cycles: a share of the run without noise, then sampling to the end.
 """
@@ -107,8 +108,8 @@ class Schedule(ABC):
     def part(self) -> Part:
         """Return this schedule as a spec's part, as JSON holds it.
 
-        A field that was added after samples had been stored carries the metadata ``omitted_default`` and is left out at its
-        default, so that the old digests stay.
+        A field that was added after samples had been stored carries the metadata ``omitted_default`` and is left out at
+        its default, so that the old digests stay.
         """
         settings: dict[str, Any] = {}
         for f in dataclasses.fields(self):
@@ -118,7 +119,8 @@ class Schedule(ABC):
         return Part(kind=self.kind, revision=self.revision, settings=settings, source=source_of(type(self)))
 
     def _heated(self, noisy: int, ramp: int) -> float:
-        """Return the temperature of the ``noisy``-th step with noise, counted from 1, of which the first ``ramp`` heat up."""
+        """Return the temperature of the ``noisy``-th step with noise, counted from 1, of which the first ``ramp`` heat
+        up."""
         return self.temperature if noisy >= ramp else self.temperature * noisy / ramp
 
 
@@ -132,13 +134,15 @@ class NonCyclical(Schedule):
     """Base of the schedules without cycles: no noise and no draws during the burn-in, then both."""
 
     noise_from: float = 0.0
-    """Share of the run without noise and without draws, in [0, 1); `noise_from_steps` gives it for a number of steps."""
+    """Share of the run without noise and without draws, in [0, 1); `noise_from_steps` gives it for a number of
+    steps."""
     samples: int | None = None
     """Keep this many draws, counted back from the end; None keeps all after the burn-in."""
     thinning: int = 1
     """Steps between kept draws."""
     warm_up: float = field(default=0.0, metadata={"omitted_default": True})
-    """Share of the run, from its first step on, of which no draws are kept though there is noise: a sampler tunes itself."""
+    """Share of the run, from its first step on, of which no draws are kept though there is noise: a sampler tunes
+    itself."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

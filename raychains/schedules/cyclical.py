@@ -81,8 +81,9 @@ class Cyclical(Schedule):
             )
         if self.samples_per_cycle is not None and room < self.samples_per_cycle:
             raise UserError(
-                f"samples_per_cycle must be at most {room}, got {self.samples_per_cycle}: a cycle of {self.cycle_length} "
-                f"steps with exploration {self.exploration} has room for {room} draws that are {self.thinning} steps apart"
+                f"samples_per_cycle must be at most {room}, got {self.samples_per_cycle}: a cycle of "
+                f"{self.cycle_length} steps with exploration {self.exploration} has room for {room} draws that are "
+                f"{self.thinning} steps apart"
             )
 
     @cached_property
@@ -123,7 +124,8 @@ class Cyclical(Schedule):
         return self.lr / 2 * (math.cos(angle) + 1)
 
     def _draws_in(self, length: int) -> int:
-        """Return how many positions ``thinning`` apart, counted back from the end, fit into the kept part of the stage."""
+        """Return how many positions ``thinning`` apart, counted back from the end, fit into the kept part of the
+        stage."""
         room = length - min(self._sampling_from, length) - self._unkept
         return max(0, math.ceil(room / self.thinning))
 

@@ -37,7 +37,8 @@ class Decreasing(NonCyclical):
 
     @classmethod
     def between(cls, *, lr: float, final_lr: float, gamma: float, steps: int, **rest: object) -> Decreasing:
-        """Return the schedule of the a and b for which the step size falls from ``lr`` at step 1 to ``final_lr`` at step ``steps``."""
+        """Return the schedule of the a and b for which the step size falls from ``lr`` at step 1 to ``final_lr`` at
+        step ``steps``."""
         positive("lr", lr)
         positive("final_lr", final_lr)
         positive_int("steps", steps)

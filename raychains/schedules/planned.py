@@ -38,8 +38,8 @@ class PlannedSchedule(Schedule):
 
     def at(self, step: int) -> ScheduleValues:
         raise UserError(
-            f"schedule {self.path} must be imported for its values at each step, and be the class that the run was planned "
-            "with: its names are imported only with `trust=True`"
+            f"schedule {self.path} must be imported for its values at each step, and be the class that the run was "
+            "planned with: its names are imported only with `trust=True`"
         )
 
     @property

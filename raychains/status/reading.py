@@ -106,7 +106,8 @@ class _ChainFolder:
         return (valid[-1].step, found[valid[-1].name]) if valid else (None, None)
 
     def progress(self) -> dict[str, Any]:
-        """Return fields of `ChainState` from the newest progress file that still counts, passing over superseded records."""
+        """Return fields of `ChainState` from the newest progress file that still counts, passing over superseded
+        records."""
         found = sorted((int(m[2]), int(m[1]), name) for name in self.files if (m := _PROGRESS.fullmatch(name)))
         for attempt, _, name in reversed(found):
             path = f"{self._place}/{name}"
@@ -370,7 +371,8 @@ def _folder(path: str, filesystem: Any) -> RunStore | Storage:
 
 
 def _is_store(root: Storage) -> bool:
-    """Return whether a store lies there, with runs or chains: a folder of stores, or another folder called runs, has neither."""
+    """Return whether a store lies there, with runs or chains: a folder of stores, or another folder called runs, has
+    neither."""
     if any(root.names(kind) for kind in ("chains", "sweeps", "drivers")):
         return True
     return any(root.exists(f"runs/{name}/plan.json") for name in _names(root, "runs"))

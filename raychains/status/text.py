@@ -54,7 +54,10 @@ def _run(state: RunState) -> Iterator[str]:
     of_chains = [(n, what) for what in ORDER if (n := state.count(what))]
     yield f"  {_count(len(state.chains), 'chain')} of {state.task}: {', '.join(f'{n} {what}' for n, what in of_chains)}"
     share = f" ({100 * state.gradients / state.to_spend:.0f} %)" if state.to_spend else ""
-    yield f"  {state.gradients:,} of {state.to_spend:,} gradient evaluations spent{share}, {state.samples:,} samples, {_size(state.bytes)}"
+    yield (
+        f"  {state.gradients:,} of {state.to_spend:,} gradient evaluations spent{share}, {state.samples:,} samples, "
+        f"{_size(state.bytes)}"
+    )
     if state.remaining_seconds is not None:
         yield f"  about {duration.text(state.remaining_seconds)} of sampling left"
     if stalled := sum(chain.stalled for chain in state.chains):
@@ -68,11 +71,14 @@ def _sweep(state: SweepState) -> Iterator[str]:
     if state.swept:
         yield "  over " + ", ".join(f"{name}: {json.dumps(plain(values))}" for name, values in state.swept.items())
     yield (
-        f"  {_count(state.points, 'point')} of {state.task}, {_count(state.chains, 'chain')}, judged by {state.metric}; "
-        f"{state.to_spend:,} gradient evaluations if none is stopped early"
+        f"  {_count(state.points, 'point')} of {state.task}, {_count(state.chains, 'chain')}, judged by "
+        f"{state.metric}; {state.to_spend:,} gradient evaluations if none is stopped early"
     )
     ago = f", the last {duration.text(state.age)} ago" if state.age is not None else ""
-    yield f"  {_count(state.reports, 'report')} by {_count(state.reported, 'chain')}{ago}; {state.stopped} stopped by the scheduler"
+    yield (
+        f"  {_count(state.reports, 'report')} by {_count(state.reported, 'chain')}{ago}; {state.stopped} stopped by "
+        "the scheduler"
+    )
     if state.trials:
         yield "  trials: " + ", ".join(f"{n} {status}" for status, n in sorted(state.trials.items()))
     if state.best is not None:

@@ -1,8 +1,9 @@
 """Caches of evaluation: predictions of samples, and metrics of points between them. A torn or altered file is ignored.
 
 ``STORE/predictions/<first digits of the sha256 of the split's fingerprint>/<sample's sha256>.safetensors`` holds one
-sample's blocks on all shards of a split, so that a further measure costs no forward pass. ``STORE/points/<split>/<point>.json``
-holds one point's metrics; both names are sha256: of the split's fingerprint, and of the task and the point's network.
+sample's blocks on all shards of a split, so that a further measure costs no forward pass.
+``STORE/points/<split>/<point>.json`` holds one point's metrics; both names are sha256: of the split's fingerprint, and
+of the task and the point's network.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ AUTO_BYTES = 1_000_000_000
 
 
 def keeps(policy: str, samples: int, each: int) -> bool:
-    """Return whether predictions are kept: all of them, none beside those that are there, or with ``auto`` all while they are small.
+    """Return whether predictions are kept: all of them, none beside those that are there, or with ``auto`` all while
+    they are small.
 
     ``samples`` is how many the run evaluates on the split, ``each`` the bytes of one's blocks.
     """
@@ -59,7 +61,8 @@ class Predictions:
     def read(self, sample: str, start: str | None = None) -> list[Array] | None:
         """Return a sample's blocks by shard; None where they are not kept, or not readable by this version.
 
-        A sample is named by its tensors' sha256, and so is the ``start`` that completes one of only some of the parameters.
+        A sample is named by its tensors' sha256, and so is the ``start`` that completes one of only some of the
+        parameters.
         """
         try:
             tensors, own = codec.decode(self._root.read(self.name(sample)))
@@ -115,7 +118,8 @@ def _newer(description: dict[str, Any]) -> bool:
 def predictions(
     root: Storage, evaluation: Evaluation, records: Iterable[tuple[ChainSpec, SampleRecord]]
 ) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield each sample's predictions on a split, [examples, …], the shards concatenated: log-probabilities of classifiers.
+    """Yield each sample's predictions on a split, [examples, …], the shards concatenated: log-probabilities of
+    classifiers.
 
     Kept ones are read; the others are predicted here, sample by sample. Nothing is written.
     """

@@ -4,10 +4,10 @@ File names carry the attempt, so that a worker believed dead cannot overwrite it
 path: what an attempt wrote after the step from which a later attempt resumed is superseded and does not
 count, whenever it was written; of two files for one sample that both count, the higher attempt's does.
 
-No two workers write under the same number. A local or network filesystem creates a name for one caller only, and numbers
-count 1, 2, 3. An object store has no such operation here: two drivers may take the same ordinal at once, therefore the
-number is ordinal · SPAN plus a random part below SPAN. Of two attempts that run at once the higher counts wherever it
-has samples, and the lower's driver leaves the chain to it.
+No two workers write under the same number. A local or network filesystem creates a name for one caller only, and
+numbers count 1, 2, 3. An object store has no such operation here: two drivers may take the same ordinal at once,
+therefore the number is ordinal · SPAN plus a random part below SPAN. Of two attempts that run at once the higher counts
+wherever it has samples, and the lower's driver leaves the chain to it.
 """
 
 from __future__ import annotations
@@ -319,7 +319,8 @@ class ChainStore:
     # Checkpoints
 
     def publish_checkpoint(self, state: Any, step: int, attempt: int, *, cycle_end: bool = False) -> None:
-        """Make a nested state durable and drop older checkpoints: the last two and the newest at a cycle's end are kept."""
+        """Make a nested state durable and drop older checkpoints: the last two and the newest at a cycle's end are
+        kept."""
         tensors, tree = codec.flatten(state)
         name = self._name(f"checkpoints/{Checkpoint(attempt, step, cycle_end).name}")
         self.root.publish(name, codec.encode(tensors, {"state": tree}))
@@ -471,7 +472,8 @@ class ChainStore:
 
 
 def preemptions(attempts: Mapping[int, Mapping[str, Any]]) -> int:
-    """Return how often a chain left a node that was about to go, from its attempts' records: a driver's last one counts them."""
+    """Return how often a chain left a node that was about to go, from its attempts' records: a driver's last one counts
+    them."""
     of = {r.get("driver_id"): n for _, r in sorted(attempts.items()) if is_int(n := r.get("preemptions"))}
     return sum(of.values())
 
@@ -492,7 +494,8 @@ def progress_record(line: bytes) -> dict[str, Any] | None:
 
 
 def is_progress(record: Any) -> bool:
-    """Return whether this is a progress record: its step, its chain seconds and a loss, where it has one, are numbers."""
+    """Return whether this is a progress record: its step, its chain seconds and a loss, where it has one, are
+    numbers."""
     if not isinstance(record, dict) or not is_int(record.get("step")) or not is_number(record.get("seconds")):
         return False
     return all(isinstance(record.get(name), int | float | None) for name in ("loss", "kinetic_temperature"))

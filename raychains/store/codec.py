@@ -30,7 +30,8 @@ class Corrupt(RaychainsError):
 
 
 def encode(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> bytes:
-    """Return a safetensors file of ``tensors`` whose metadata holds ``description``, a format number and the tensors' sha256.
+    """Return a safetensors file of ``tensors`` whose metadata holds ``description``, a format number and the tensors'
+    sha256.
 
     ``model.load_state_dict(safetensors.torch.load_file(path))`` reads a network's sample without raychains.
     """
@@ -122,7 +123,8 @@ def decode(data: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def decode_sample(data: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return tensors and description of a sample's file: every value is finite, every block has the draws that it names.
+    """Return tensors and description of a sample's file: every value is finite, every block has the draws that it
+    names.
 
     Raises:
         Corrupt: the bytes are not what was written, or no chain wrote them.

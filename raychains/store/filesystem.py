@@ -61,8 +61,8 @@ def check_path(name: str) -> str:
     """
     if not all(map(_allowed, name.split("/"))):
         raise UserError(
-            "a name in the store must be relative, its parts separated by single '/', none of them '.' or '..' or longer than "
-            f"{LONGEST_PART} bytes, without backslashes and control characters, got {name!r}"
+            "a name in the store must be relative, its parts separated by single '/', none of them '.' or '..' or "
+            f"longer than {LONGEST_PART} bytes, without backslashes and control characters, got {name!r}"
         )
     return name
 
@@ -94,7 +94,8 @@ def json_bytes(value: Mapping[str, Any], *, allow_nan: bool = False, sealed: boo
 
 
 def _write_local(target: Path, data: bytes, *, new: bool = False) -> bool:
-    """Make ``data`` durable under ``target``, whole or not at all; return False where it is to be ``new`` and the name is taken.
+    """Make ``data`` durable under ``target``, whole or not at all; return False where it is to be ``new`` and the name
+    is taken.
 
     The previous file stays until the new one is complete.
     """
@@ -114,7 +115,8 @@ def _write_local(target: Path, data: bytes, *, new: bool = False) -> bool:
 
 @contextlib.contextmanager
 def temporary(target: Path) -> Iterator[Path]:
-    """Yield a hidden name in the folder of ``target``, which listings leave out; a file of that name is removed at the end."""
+    """Yield a hidden name in the folder of ``target``, which listings leave out; a file of that name is removed at the
+    end."""
     path = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
         yield path
@@ -241,16 +243,16 @@ def _absolute(text: str) -> str:
         raise UserError(f"store must be a local path or a URI, got {text!r}: {error}") from None
     if not path.is_absolute() and _in_uploaded_folder(os.environ):
         raise UserError(
-            f"store must be an absolute path or a URI (s3://bucket/prefix) in a Ray job, got {text!r}: the job's folder is "
-            "Ray's copy of the working directory, which Ray deletes"
+            f"store must be an absolute path or a URI (s3://bucket/prefix) in a Ray job, got {text!r}: the job's "
+            "folder is Ray's copy of the working directory, which Ray deletes"
         )
     path = path.absolute()
     longest, size = os.pathconf("/", "PC_PATH_MAX") - OWN_NAMES, len(os.fsencode(path))
     part = os.pathconf("/", "PC_NAME_MAX")
     if size > longest or any(len(os.fsencode(name)) > part for name in path.parts):
         raise UserError(
-            f"store must be a path of at most {longest} bytes whose parts have at most {part}, got one of {size} that begins with "
-            f"{text[:40]!r}"
+            f"store must be a path of at most {longest} bytes whose parts have at most {part}, got one of {size} that "
+            f"begins with {text[:40]!r}"
         )
     return str(path)
 
@@ -300,8 +302,8 @@ class Storage:
                 raise UserError(f"store must be a folder, got {self._shown!r}: {path} is a file")
 
     def waiting(self, keep_trying: KeepTrying) -> Storage:
-        """Return the same root, whose calls ask ``keep_trying`` before every wait for a storage that is away, instead of spending
-        about a minute: with the reason in one line; False gives up.
+        """Return the same root, whose calls ask ``keep_trying`` before every wait for a storage that is away, instead
+        of spending about a minute: with the reason in one line; False gives up.
         """
         other = copy.copy(self)
         other._keep_trying = keep_trying
@@ -372,8 +374,8 @@ class Storage:
             folder, root = os.path.realpath(os.path.dirname(path)), os.path.realpath(self._base)
             if os.path.commonpath([folder, root]) != root:
                 raise StorageRefused(
-                    f"store must hold its folders itself, got a link at {os.path.dirname(path)!r} that leads to {folder!r}: "
-                    "nothing is written there"
+                    f"store must hold its folders itself, got a link at {os.path.dirname(path)!r} that leads to "
+                    f"{folder!r}: nothing is written there"
                 )
 
     def _remove_part(self, path: str, data: bytes) -> None:
@@ -441,7 +443,8 @@ class Storage:
         return sorted(i.base_name for i in self._list(self._base))
 
     def modified(self, folder: str) -> dict[str, int]:
-        """Return a folder's files, temporary ones left out: last changes by the storage's clock, in nanoseconds, by name."""
+        """Return a folder's files, temporary ones left out: last changes by the storage's clock, in nanoseconds, by
+        name."""
         return {i.base_name: i.mtime_ns or 0 for i in self._list(self._path(folder)) if i.type is fs.FileType.File}
 
     def below(self, folder: str) -> dict[str, tuple[int, int]]:

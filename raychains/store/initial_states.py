@@ -1,5 +1,5 @@
-"""Chains' initial states: a file ``starts/<sha256>.safetensors``, immutable, one for all chains that begin at it; or another
-chain's last sample."""
+"""Chains' initial states: a file ``starts/<sha256>.safetensors``, immutable, one for all chains that begin at it; or
+another chain's last sample."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def file_of(digest: str) -> str:
 
 
 def as_file(root: Storage, init_from: str | None) -> str | None:
-    """Return a file of this process where ``init_from`` is the `file_of` a start in the store, otherwise ``init_from`` itself.
+    """Return a file of this process where ``init_from`` is the `file_of` a start in the store, otherwise ``init_from``
+    itself.
 
     Raises:
         UserError: the store has no such start.

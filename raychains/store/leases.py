@@ -1,4 +1,5 @@
-"""Leases: one small file per living driver, ``drivers/<id>.json``, renewed while it lives, and a driver's claim to its run.
+"""Leases: one small file per living driver, ``drivers/<id>.json``, renewed while it lives, and a driver's claim to its
+run.
 
 Leases save double work and warn users; no sample rests on them. All times are the storage's own (a file's modification
 time), so that the drivers' clocks need not agree. Another driver's file is data and may hold anything.
@@ -170,8 +171,8 @@ class Watch:
     def living(self, entries: Iterable[Entry], storage_now: int | None, now: float) -> list[Entry]:
         """Return the entries of living drivers, the most senior first.
 
-        ``storage_now`` is the storage's clock in nanoseconds, None when it is not known, ``now`` the observer's monotonic one
-        in seconds.
+        ``storage_now`` is the storage's clock in nanoseconds, None when it is not known, ``now`` the observer's
+        monotonic one in seconds.
         """
         alive, seen = [], {}
         for e in entries:
@@ -190,12 +191,12 @@ class Watch:
 class Claim:
     """One driver's claim to its run: renews its entry, and finds out whether a living senior owns the run.
 
-    No clock but the storage's is compared between drivers. A driver that could not renew for so long that others may count
-    it as dead goes to the end of the queue: it stops if one of them took the run over, else it queues again. Not safe for several
-    threads.
+    No clock but the storage's is compared between drivers. A driver that could not renew for so long that others may
+    count it as dead goes to the end of the queue: it stops if one of them took the run over, else it queues again. Not
+    safe for several threads.
 
-    ``about`` has this driver's ``driver_id``, ``run``, ``host``, ``place``, ``pid`` and ``process``; the clock gives monotonic
-    seconds.
+    ``about`` has this driver's ``driver_id``, ``run``, ``host``, ``place``, ``pid`` and ``process``; the clock gives
+    monotonic seconds.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Folders of runs, fits and sweeps: plan, tables, report; a fit's decisions, a sweep's trial reports and best point.
 
-A sweep's reports are immutable files, one per chain and cycle, written before any decision is based on them: a sweep whose
-driver was killed has lost none. Its tables are derived from them at its end.
+A sweep's reports are immutable files, one per chain and cycle, written before any decision is based on them: a sweep
+whose driver was killed has lost none. Its tables are derived from them at its end.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ class RunStore:
             names = self.root.names(f"{self.kind}s")
             if self.name in names:
                 raise UserError(
-                    f"{self.kind} must be one with a plan, got {got}: {self.location('plan.json')} is missing; the call that "
-                    "made it writes one, and its finished chains stay"
+                    f"{self.kind} must be one with a plan, got {got}: {self.location('plan.json')} is missing; the "
+                    "call that made it writes one, and its finished chains stay"
                 )
             known = [name for name in names if self.root.exists(f"{self.kind}s/{name}/plan.json")]
             if known:
                 raise UserError(
-                    f"{self.kind} must be one of the {self.kind}s in {self.root.location()}: {', '.join(sorted(known))}, got {got}"
-                    f"{near_miss(self.name, known)}"
+                    f"{self.kind} must be one of the {self.kind}s in {self.root.location()}: "
+                    f"{', '.join(sorted(known))}, got {got}{near_miss(self.name, known)}"
                 )
             raise UserError(
                 f"{self.kind} must be one of the {self.kind}s in {self.root.location()}, got {got}: there are none yet"

@@ -1,4 +1,5 @@
-"""The classes that a user's own task is written from: `Task`, or with less to write `PredictiveTask` or `LogDensity`."""
+"""The classes that a user's own task is written from: `Task`, or with less to write `PredictiveTask` or
+`LogDensity`."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 
 class _Identity:
-    """The name of a task, how it is stored and rebuilt. Arguments are JSON: every process makes the task anew from its `TaskSpec`."""
+    """The name of a task, how it is stored and rebuilt. Arguments are JSON: every process makes the task anew from its
+    `TaskSpec`."""
 
     revision: ClassVar[int] = 1
     """Raised by a change that alters samples."""
@@ -44,8 +46,9 @@ class _Identity:
     untuned: str | None = None
     """The method of a run that names none and states nothing of its steps; None is that of `defaults`."""
     defaults: Mapping[str, Any] | Defaults = MappingProxyType({})
-    """Values of options that the user leaves out, by their names in `raychains.core.config.Run` (``{"epochs": 40, "lr": .05,
-    "batch_size": 128, "sampler": "csghmc"}``); built-in tasks state a whole `raychains.tasks.defaults.Defaults`."""
+    """Values of options that the user leaves out, by their names in `raychains.core.config.Run` (``{"epochs": 40, "lr":
+    .05, "batch_size": 128, "sampler": "csghmc"}``); built-in tasks state a whole
+    `raychains.tasks.defaults.Defaults`."""
     data_notes: Sequence[str] = ()
     """Lines on the data in a run's plan and report."""
     measures: Sequence[str] = ()
@@ -111,9 +114,11 @@ class _Training:
         return loss.detach()
 
     def objective(self, model: nn.Module, batch: Any, generator: torch.Generator, loss: Tensor | None) -> Tensor:
-        """Return the function whose gradient `backward` has just filled in, one number or one for each lane; by default its loss.
+        """Return the function whose gradient `backward` has just filled in, one number or one for each lane; by default
+        its loss.
 
-        Samplers that compare energies ask for it; ``generator`` is where it was before `backward`. `prior` is not part of it.
+        Samplers that compare energies ask for it; ``generator`` is where it was before `backward`. `prior` is not part
+        of it.
 
         Raises:
             UserError: a task whose `backward` returns no loss and that does not define this.
@@ -135,8 +140,8 @@ class _Training:
             UserError: the task cannot leave examples out.
         """
         raise UserError(
-            f"task {type(self).__name__} must define epoch_among() and held_out_loss() to hold examples out, which members of a "
-            "deep ensemble do to stop early"
+            f"task {type(self).__name__} must define epoch_among() and held_out_loss() to hold examples out, which "
+            "members of a deep ensemble do to stop early"
         )
 
     def held_out_loss(self, model: nn.Module, batch: Any) -> Tensor:
@@ -148,7 +153,8 @@ class _Training:
         raise UserError(f"task {type(self).__name__} must define held_out_loss() to hold examples out")
 
     def divide(self, batch: Any, parts: int) -> Sequence[Any]:
-        """Divide a batch into at most ``parts`` sub-batches of nearly equal length, for methods that take gradients of each.
+        """Divide a batch into at most ``parts`` sub-batches of nearly equal length, for methods that take gradients of
+        each.
 
         A density's batch is None and each part the whole. Batches that are no index tensors need an own version.
         """
@@ -157,7 +163,8 @@ class _Training:
         return batch.tensor_split(min(parts, len(batch)))
 
     def share(self, first: int, last: int, parts: int) -> None:
-        """Prepare to be asked only for the sub-batches [first, last) of ``parts`` of each batch, as `divide` gives them."""
+        """Prepare to be asked only for the sub-batches [first, last) of ``parts`` of each batch, as `divide` gives
+        them."""
 
     def inputs(self, batch: Any) -> Tree:
         """Return what the model is given for one batch, [n, …], to estimate BatchNorm's statistics from.
@@ -172,10 +179,10 @@ class _Prediction:
     """Hooks of evaluation and export, for networks; the defaults fit most tasks."""
 
     predicts: str = "classes"
-    """The meaning of the average of a network's outputs: probabilities of ``classes``; the mean and variance of a ``gaussian``
-    regression, whose task has σ as ``noise`` (an `OutputNoise` where the network gives it, None where samples hold
-    ``log_noise``); those of a ``distribution``, the `likelihood`'s; probabilities at all ``positions`` of an example;
-    or ``outputs`` of no known meaning."""
+    """The meaning of the average of a network's outputs: probabilities of ``classes``; the mean and variance of a
+    ``gaussian`` regression, whose task has σ as ``noise`` (an `OutputNoise` where the network gives it, None where
+    samples hold ``log_noise``); those of a ``distribution``, the `likelihood`'s; probabilities at all ``positions`` of
+    an example; or ``outputs`` of no known meaning."""
     labels_per_example: float = 1.0
     """How many labels of an example the loss adds up, on average: default step sizes of samplers whose steps grow with
     the gradient are divided by it."""
@@ -184,7 +191,8 @@ class _Prediction:
     """The entry that the likelihood takes of what the network returns, where that is no tensor; None is ``logits``."""
 
     def prepare(self, inputs: Tree) -> Tree:
-        """Return what the network takes, from inputs [n, …] as they are stored (uint8 images, say): by default the inputs.
+        """Return what the network takes, from inputs [n, …] as they are stored (uint8 images, say): by default the
+        inputs.
 
         A function of each input alone and free of randomness; training, evaluation and exported ensembles share it.
         """
@@ -198,14 +206,16 @@ class _Prediction:
         return None
 
     def reference_file(self, split: str) -> Path | None:
-        """Return the file of a reference's probabilities on a split, which the measure ``fidelity`` compares with; None without."""
+        """Return the file of a reference's probabilities on a split, which the measure ``fidelity`` compares with; None
+        without."""
         return None
 
     def named_network(self) -> dict[str, Any] | None:
         """Return how `build_model` makes its network, as JSON, so that an exported ensemble needs no task.
 
-        ``{"name": …, "settings": {…}}`` names a network of `raychains.models`; ``{"path": "module:callable", "settings":
-        {…}}`` any other, which is imported only for users who trust the file. None: whoever loads it brings the network.
+        ``{"name": …, "settings": {…}}`` names a network of `raychains.models`; ``{"path": "module:callable",
+        "settings": {…}}`` any other, which is imported only for users who trust the file. None: whoever loads it brings
+        the network.
         """
         return None
 
@@ -222,8 +232,8 @@ class _Prediction:
         if not val_split:
             return self
         raise UserError(
-            f"val_split must be left out for task {type(self).__name__}, got {val_split}: only tasks of Task.from_module are "
-            "divided from outside, others where they are made"
+            f"val_split must be left out for task {type(self).__name__}, got {val_split}: only tasks of "
+            "Task.from_module are divided from outside, others where they are made"
         )
 
 
@@ -257,7 +267,8 @@ class _Density:
     """The named arrays whose entries, one after another, are θ's coordinates; () where these have no names."""
 
     def potential(self, theta: Array) -> tuple[Array, Array] | None:
-        """Return U(θ), [...], up to a constant, and its gradient, [..., dim], at points ``theta`` [..., dim] of a density.
+        """Return U(θ), [...], up to a constant, and its gradient, [..., dim], at points ``theta`` [..., dim] of a
+        density.
 
         U is over the whole data and with the task's own prior, free of a sampler's noise and weight decay, so that the
         target is exp(−U). Without it there is no log density, temperature or Stein discrepancy.
@@ -332,8 +343,8 @@ class Task(_Identity, _Training, _Prediction, _Density, ABC):
 class PredictiveTask(Task):
     """The posterior of a network that predicts targets from inputs.
 
-    To write: ``num_data``, ``fingerprint``, ``source`` (training batches), ``likelihood``, `splits`, and `named_network`
-    or `build_model`; `augmented` where training inputs are drawn at random.
+    To write: ``num_data``, ``fingerprint``, ``source`` (training batches), ``likelihood``, `splits`, and
+    `named_network` or `build_model`; `augmented` where training inputs are drawn at random.
     """
 
     source: Source
@@ -407,8 +418,9 @@ class Position(nn.Module):
 class LogDensity(Task):
     """A log density on ℝ^dim, of which a lane is an independent repeat.
 
-    To write: ``dim`` and `log_density`; `starts` where chains should not start at standard normal draws, `reference` where
-    moments are known (else a long Hamiltonian chain from the mode gives them), `gradient` where a formula is faster.
+    To write: ``dim`` and `log_density`; `starts` where chains should not start at standard normal draws, `reference`
+    where moments are known (else a long Hamiltonian chain from the mode gives them), `gradient` where a formula is
+    faster.
     """
 
     low_dimensional = True
@@ -419,7 +431,8 @@ class LogDensity(Task):
     gradient_noise: float = 0.0
     """Standard deviation of Gaussian noise that is added to every coordinate of the gradient."""
     pointwise: ClassVar[bool] = False
-    """True if a point's gradient has the same bits whatever other points are given with it, so that packs can hold its chains."""
+    """True if a point's gradient has the same bits whatever other points are given with it, so that packs can hold its
+    chains."""
 
     def log_density(self, theta: Tensor) -> Tensor:
         """Return log p, [...], up to a constant, at points ``theta`` [..., dim], differentiably.

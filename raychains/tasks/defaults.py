@@ -1,6 +1,7 @@
 """A task's default settings, which the task states itself as `Task.defaults`: those of the papers where they have any.
 
-Built-in tasks state a whole `Defaults`; a user's task states values of options, which `defaults_of` lays over general settings.
+Built-in tasks state a whole `Defaults`; a user's task states values of options, which `defaults_of` lays over general
+settings.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ class Defaults:
         return dataclasses.replace(self, sampler_settings={**self.sampler_settings, **more})
 
     def rate(self, schedule: str, sampler: str) -> float | None:
-        """Return the initial step size: the decreasing schedule's for those that decay, the cyclical one's for the others.
+        """Return the initial step size: the decreasing schedule's for those that decay, the cyclical one's for the
+        others.
 
         None for a user's sampler, which no task knows.
         """
@@ -132,7 +134,8 @@ def density_rates(sgld: float, *, decreasing: float, gradient: float) -> Rates:
 
 
 def density(eta: float, **settings: Any) -> Defaults:
-    """Settings for a density: η of Entropy-MCMC, and local-entropy steps and sub-batches for a target that is no network."""
+    """Settings for a density: η of Entropy-MCMC, and local-entropy steps and sub-batches for a target that is no
+    network."""
     own = {"emcmc": {"eta": eta}, "entropy-sgd": {"inner_lr": 0.01}, "entropy-sgld": {"inner_lr": 0.01}}
     given = {"exploration": 0.5, "repeats": 10, "decreasing": {"gamma": 0.55}, **settings}
     return Defaults(**given, sampler_settings={**own, "bsam": {"m_sharpness": 1}})
@@ -174,11 +177,11 @@ SCALE_FREE = ("psgld", "entropy-sgd", "entropy-sgld", "mclmc")
 
 
 def defaults_of(name: str, task: Task) -> Defaults:
-    """Return the settings of a task: its whole `Defaults` under a built-in name, else its options over general ones. The batch
-    is no larger than the data.
+    """Return the settings of a task: its whole `Defaults` under a built-in name, else its options over general ones.
+    The batch is no larger than the data.
 
-    A user's ``lr`` is the step size of the ``sampler`` beside it (default csghmc); those of the others follow from it. A
-    mapping gives the values of the samplers that it names and leaves those of the others.
+    A user's ``lr`` is the step size of the ``sampler`` beside it (default csghmc); those of the others follow from it.
+    A mapping gives the values of the samplers that it names and leaves those of the others.
 
     Raises:
         UserError: an option of the task's defaults that cannot have one, or a value out of range.
@@ -242,7 +245,8 @@ def _with_mapped(base: Defaults, mapped: Mapping[str, Mapping[Any, Any]], task: 
 
 
 def _with_rate(given: Rates, sampler: str, lr: float) -> Rates:
-    """Return step sizes that go with the sampler's ``lr``; those without one here, as a user's, tell nothing of others."""
+    """Return step sizes that go with the sampler's ``lr``; those without one here, as a user's, tell nothing of
+    others."""
     known = given.get(("cyclical", sampler))
     scaled = _scaled(given, 1.0 if sampler in SCALE_FREE or known is None else lr / known)
     return {**scaled, **{(schedule, sampler): lr for schedule in ("cyclical", "decreasing")}}

@@ -41,37 +41,37 @@ Data = Tensor | Mapping[str, Tensor] | tuple[Tensor, ...]
 class FromLogDensity(LogDensity):
     """The density ∝ exp(logp(position)): ``rc.Task.from_log_density(logp, dim=2)``.
 
-    ``logp`` is written with torch for ONE position, in float64, up to a constant; `torch.func.vmap` maps it over chains'
-    lanes and autograd differentiates it. It must not branch on values (`torch.where` instead), call ``.item()``, or draw random
-    numbers; `torch.distributions` may be used.
+    ``logp`` is written with torch for ONE position, in float64, up to a constant; `torch.func.vmap` maps it over
+    chains' lanes and autograd differentiates it. It must not branch on values (`torch.where` instead), call
+    ``.item()``, or draw random numbers; `torch.distributions` may be used.
 
     Without data N = 1, and ``lr`` is the step of the discretised Langevin equation itself. With ``data`` of N rows
-    ``logp(position, batch)`` gives the log-likelihood of each row of a batch, [n], ``log_prior(position)`` the log density
-    of the prior, and the density is ∝ exp(log_prior + Σ over all rows). A step with the run's ``batch_size`` n < N draws n rows
-    with replacement, its own for every lane, and follows the gradient of log_prior + (N/n)·Σ over them, which is unbiased;
-    with ``batch_size`` N, the default, it reads every row once. ``lr`` is then on the scale of the mean loss −logp/N, as
-    in `torch.optim.SGD`.
+    ``logp(position, batch)`` gives the log-likelihood of each row of a batch, [n], ``log_prior(position)`` the log
+    density of the prior, and the density is ∝ exp(log_prior + Σ over all rows). A step with the run's ``batch_size`` n
+    < N draws n rows with replacement, its own for every lane, and follows the gradient of log_prior + (N/n)·Σ over
+    them, which is unbiased; with ``batch_size`` N, the default, it reads every row once. ``lr`` is then on the scale of
+    the mean loss −logp/N, as in `torch.optim.SGD`.
 
     The object travels to workers and evaluators by Ray's own pickling, lambdas included, and never into the store: a
-    run's plan holds its name, its version and hashes of the data, of the starting point, and of the log density at a few
-    points. A function that makes the task, named by import path, needs no object: every process calls it.
+    run's plan holds its name, its version and hashes of the data, of the starting point, and of the log density at a
+    few points. A function that makes the task, named by import path, needs no object: every process calls it.
 
     Args:
         logp: the log density of a position, a tensor of shape []; with ``data`` the log-likelihoods of a batch's rows.
         dim: positions are tensors [dim], and chains start around 0.
-        init: instead of ``dim``: where chains start, as a number, a tensor or an array, and positions are tensors of its shape; or
-            a dict of these by name, and positions are dicts of tensors of their shapes.
+        init: instead of ``dim``: where chains start, as a number, a tensor or an array, and positions are tensors of
+            its shape; or a dict of these by name, and positions are dicts of tensors of their shapes.
         init_sd: every chain starts at a draw of N(init, init_sd²), independently in every coordinate; 0 starts all of
             them at ``init``. R-hat only tells something of chains that start farther apart than the density is wide.
         names: of a tensor's coordinates, in the order of its entries; of a dict's arrays the names of their axes, as in
             ``{"effect": ["school"]}``. Tables, figures and `Result.to_arviz` show them.
-        data: a tensor or an array, a tuple or a dict of them, each with the N rows on its first axis. A batch is of the same
-            kind; numbers with a fraction become float64.
+        data: a tensor or an array, a tuple or a dict of them, each with the N rows on its first axis. A batch is of the
+            same kind; numbers with a fraction become float64.
         log_prior: the prior's log density of a position, beside ``data``; without it the prior is flat, or that of the
             sampler's ``weight_decay``.
-        reference: what the draws are compared with: independent draws [n, dim], or a dict of named ones [n, …]; a tuple (mean
-            [dim], covariance [dim, dim]); or ``"hmc"``, a long Hamiltonian chain. Without it evaluation tells the draws'
-            effective sample size, means and standard deviations.
+        reference: what the draws are compared with: independent draws [n, dim], or a dict of named ones [n, …]; a tuple
+            (mean [dim], covariance [dim, dim]); or ``"hmc"``, a long Hamiltonian chain. Without it evaluation tells the
+            draws' effective sample size, means and standard deviations.
         name: what the run is called, 1 to 60 letters, digits, spaces, dots or dashes.
         version: part of the identity, for changes that leave the values at the few points as they were.
         defaults: values of options that are left out of a run, as in ``{"steps": 10_000}``. Unless they say otherwise
@@ -135,7 +135,8 @@ class FromLogDensity(LogDensity):
         return self.estimate(theta)
 
     def estimate(self, theta: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Return log p, [...], at ``theta`` [..., dim], from ``rows`` of the data alone: an unbiased estimate for random ones.
+        """Return log p, [...], at ``theta`` [..., dim], from ``rows`` of the data alone: an unbiased estimate for
+        random ones.
 
         Args:
             theta: points.
@@ -213,7 +214,8 @@ class FromLogDensity(LogDensity):
         return shaped if self._named else shaped[THETA]
 
     def _terms(self, theta: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the mean log-likelihood of rows (without data log p) and the log prior, [points] each, at [points, dim]."""
+        """Return the mean log-likelihood of rows (without data log p) and the log prior, [points] each, at [points,
+        dim]."""
         data, size = self._data, 1
         if data is not None:
             data, size = _each(data, lambda t: t.to(theta.device)), self.num_data
@@ -251,7 +253,8 @@ class FromLogDensity(LogDensity):
                 total = total + _called("log_prior", self._log_prior, (position,), [])
         if not value.requires_grad:
             raise UserError(
-                "logp must be computed from the position by differentiable torch operations, got a value without a gradient"
+                "logp must be computed from the position by differentiable torch operations, got a value without a "
+                "gradient"
             )
         (gradient,) = torch.autograd.grad(total, point)
         if not torch.isfinite(total) or not torch.isfinite(gradient).all():
@@ -268,15 +271,15 @@ class FromLogDensity(LogDensity):
                     self._terms(starts, few)
         except Exception as error:
             raise UserError(
-                "logp must be a function that torch.func.vmap maps over positions and batches of any length (no branches on values, "
-                f"no .item(), no random numbers): {format_error(error, kind=True)}"
+                "logp must be a function that torch.func.vmap maps over positions and batches of any length (no "
+                f"branches on values, no .item(), no random numbers): {format_error(error, kind=True)}"
             ) from None
         finite = torch.isfinite(values)
         if not finite.all():
             where = _shown(starts[int((~finite).nonzero()[0])])
             raise UserError(
-                f"logp must be finite where chains start, N(init, {self._init_sd:g}²), got {float(values[~finite][0])} at {where}: "
-                "give another init or a smaller init_sd"
+                f"logp must be finite where chains start, N(init, {self._init_sd:g}²), got "
+                f"{float(values[~finite][0])} at {where}: give another init or a smaller init_sd"
             )
         return values.numpy()
 

@@ -131,8 +131,8 @@ def check_apart(
     comparable = bool(singly) and all(one.shape[1:] == together.shape[1:] for one in singly)  # else outputs are padded
     if comparable and not equal(together, torch.cat(singly), precision.tolerance):
         raise UserError(
-            f"{field} must build a network whose outputs for an example do not depend on its padding, got others for an "
-            f"example alone and in a batch of {n}: mask what collate_fn pads"
+            f"{field} must build a network whose outputs for an example do not depend on its padding, got others for "
+            f"an example alone and in a batch of {n}: mask what collate_fn pads"
         )
     return True
 

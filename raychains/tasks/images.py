@@ -1,7 +1,7 @@
 """Image classification: MNIST, Fashion-MNIST and CIFAR under the networks that the papers sample.
 
-A task is a data set (`ImageData`) and a network; the classes at the end are that table. Images stay bytes on the chain's
-device; crop, flip and normalisation are one vectorised step per batch there.
+A task is a data set (`ImageData`) and a network; the classes at the end are that table. Images stay bytes on the
+chain's device; crop, flip and normalisation are one vectorised step per batch there.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ class ImageTask(NormalisedPictures):
     data: ClassVar[ImageData]
     source: Resident
     network: Mapping[str, Any] = MappingProxyType({})
-    """The network's arguments of the constructor, in the spec where they differ from their defaults; set before `__init__`."""
+    """The network's arguments of the constructor, in the spec where they differ from their defaults; set before
+    `__init__`."""
 
     def __init__(
         self, train_subset: int | None = None, val_split: float = 0.0, split_seed: int = 0, augment: bool | None = None
@@ -258,10 +259,11 @@ def _mnist(lr: float) -> Defaults:
 
 
 def _cifar(data: ImageData, *, step: float = 0.5, bsam: float | None = None, bsam_rho: float = 0.01) -> Defaults:
-    """cSG-MCMC §5.2 and its authors' code (momentum .1, temperature 1/50,000); Entropy-MCMC, SAM and bSAM as their papers.
+    """cSG-MCMC §5.2 and its authors' code (momentum .1, temperature 1/50,000); Entropy-MCMC, SAM and bSAM as their
+    papers.
 
-    β of a cycle without noise, η of Entropy-MCMC and ρ of SAM are the data set's. ``step`` of other networks than ResNet-18
-    is ours, and bSAM's.
+    β of a cycle without noise, η of Entropy-MCMC and ρ of SAM are the data set's. ``step`` of other networks than
+    ResNet-18 is ours, and bSAM's.
     """
     exploration, eta, rho = (0.8, 4e-4, 0.05) if data is CIFAR10 else (0.94, 8e-3, 0.1)
     # At momentum .9 as long a step as SGHMC's at .1: ours, as are those of the samplers that no paper runs here.
@@ -363,7 +365,8 @@ class Cifar100ResNet18(_ResNet18):
 
 
 class Cifar10ResNet18Frn(_ResNet18):
-    """CIFAR-10 under ResNet-18 with filter response normalisation: nothing depends on the batch, samples have no buffers."""
+    """CIFAR-10 under ResNet-18 with filter response normalisation: nothing depends on the batch, samples have no
+    buffers."""
 
     data, defaults, norm = CIFAR10, _cifar(CIFAR10), "frn"
 
@@ -382,7 +385,8 @@ class Cifar100LeNet(_LeNet):
 
 
 class Cifar10ResNet20(ImageTask):
-    """CIFAR-10 under He et al.'s thin ResNet of depth 20 with BatchNorm, 269,722 parameters: for machines without a GPU.
+    """CIFAR-10 under He et al.'s thin ResNet of depth 20 with BatchNorm, 269,722 parameters: for machines without a
+    GPU.
 
     Args:
         train_subset: as for every image task.
@@ -417,8 +421,9 @@ class Cifar10ResNet20FrnSilu(ImageTask):
     """CIFAR-10 under ResNet-20 with FRN and SiLU, 274,042 parameters, whose posterior full-batch HMC has sampled.
 
     The prior N(0, prior_variance·I) on all parameters is the task's own, so weight decay must be 0. Inputs are
-    (x/255 − (.49, .48, .44))/.2, images are not augmented, temperature is 1: the posterior of the NeurIPS 2021 competition
-    on approximate inference (Izmailov et al. 2021). The measure ``fidelity`` compares with HMC's predictions.
+    (x/255 − (.49, .48, .44))/.2, images are not augmented, temperature is 1: the posterior of the NeurIPS 2021
+    competition on approximate inference (Izmailov et al. 2021). The measure ``fidelity`` compares with HMC's
+    predictions.
 
     Args:
         train_subset: as for every image task.

@@ -90,11 +90,13 @@ class Classes(Likelihood):
         if not ok or targets.is_floating_point() or targets.is_complex():
             raise UserError(
                 "loss cross_entropy needs logits [n, classes] and integer labels [n], got outputs "
-                f"{list(outputs.shape)} and {dtype_name(targets)} targets {list(targets.shape)} for {len(targets)} examples"
+                f"{list(outputs.shape)} and {dtype_name(targets)} targets {list(targets.shape)} for {len(targets)} "
+                "examples"
             )
         if self.weights is not None and len(self.weights) != outputs.shape[1]:
             raise UserError(
-                f"weights must be one for each class, {outputs.shape[1]} as the model has outputs, got {len(self.weights)}"
+                f"weights must be one for each class, {outputs.shape[1]} as the model has outputs, got "
+                f"{len(self.weights)}"
             )
 
     def check_all(self, outputs: Tensor, targets: Tensor, name: str) -> None:
@@ -245,7 +247,8 @@ class Heteroscedastic(Likelihood):
     def gradients(
         self, parameters: Mapping[str, Tensor], outputs: Tensor, targets: Tensor, weights: Tensor
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Return them by their formula, in a third of the time: with z = (y − μ)/σ, −z/σ in μ and (1 − z²)/σ·dσ/dr in r."""
+        """Return them by their formula, in a third of the time: with z = (y − μ)/σ, −z/σ in μ and (1 − z²)/σ·dσ/dr in
+        r."""
         if type(self).each is not Heteroscedastic.each:  # a subclass's own
             return super().gradients(parameters, outputs, targets, weights)
         wide = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
@@ -361,8 +364,8 @@ def distributed_to_json(likelihood: Distributed) -> dict[str, Any]:
     path = f"{kind.__module__}:{kind.__qualname__}"
     if user_code.is_local(path) or user_code.imported(path) is not kind:
         raise UserError(
-            "task must have a likelihood of raychains, or of a class that can be imported, to be written to a file, got "
-            f"{kind.__name__}: use `Result.posterior`, which is in memory"
+            "task must have a likelihood of raychains, or of a class that can be imported, to be written to a file, "
+            f"got {kind.__name__}: use `Result.posterior`, which is in memory"
         )
     try:
         settings = json.loads(json.dumps(settings, allow_nan=False))
@@ -415,8 +418,8 @@ def _check_finite(targets: Tensor, name: str) -> None:
     wrong = (~torch.isfinite(targets.reshape(len(targets), -1)).all(1)).nonzero()[:, 0].tolist()
     if wrong:
         raise UserError(
-            f"{name} must have finite targets, got one that is not at index {wrong[0]}: Normal(missing=True) counts NaN "
-            "as a target that is missing"
+            f"{name} must have finite targets, got one that is not at index {wrong[0]}: Normal(missing=True) counts "
+            "NaN as a target that is missing"
         )
 
 

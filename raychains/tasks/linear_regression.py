@@ -22,14 +22,15 @@ MOST_DIM, MOST_NUMBERS = 1_000, 10_000_000
 
 
 class LinearPredictor(LogDensity):
-    """Base of the posteriors of θ in p(y | xᵀθ) with the prior N(0, I/α), given examples; every lane has its own minibatches.
+    """Base of the posteriors of θ in p(y | xᵀθ) with the prior N(0, I/α), given examples; every lane has its own
+    minibatches.
 
-    A minibatch is drawn with replacement at every step, so that the gradient's error is independent of the past. The task
-    defines its target alone: it adds the prior's αθ/N to the gradient itself. A sampler's ``weight_decay`` must therefore
-    be 0: any other value λ would be a second prior, with the target of α + Nλ, and a chain refuses it.
+    A minibatch is drawn with replacement at every step, so that the gradient's error is independent of the past. The
+    task defines its target alone: it adds the prior's αθ/N to the gradient itself. A sampler's ``weight_decay`` must
+    therefore be 0: any other value λ would be a second prior, with the target of α + Nλ, and a chain refuses it.
 
-    ``inputs`` are x [n, dim], ``targets`` y [n]; ``minibatch`` None takes all of them, without any noise; ``decay`` is α/N, the
-    prior's weight decay.
+    ``inputs`` are x [n, dim], ``targets`` y [n]; ``minibatch`` None takes all of them, without any noise; ``decay`` is
+    α/N, the prior's weight decay.
     """
 
     own_prior = True
@@ -51,7 +52,8 @@ class LinearPredictor(LogDensity):
         """Return the mean loss of outputs xᵀθ [lanes, n], without the prior."""
 
     def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
-        """Write the gradient of mean loss plus prior per lane; the loss that is returned is the mean over lanes, without prior."""
+        """Write the gradient of mean loss plus prior per lane; the loss that is returned is the mean over lanes,
+        without prior."""
         assert isinstance(model, Position)
         theta = model.theta.detach()
         rows, outputs, targets = self._read(theta, generator)

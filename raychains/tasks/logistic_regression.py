@@ -25,14 +25,15 @@ from raychains.tasks.linear_regression import LinearPredictor
 MOST_MINIBATCH, VARIANCES = 100_000, (1e-6, 1e9)
 """Bounds of settings: beyond them a posterior is the prior or, of separable data, nothing that could be sampled."""
 GRADIENT, ROUNDING = 1e-12, 1e-8
-"""Norm of U's gradient at which a search ends, and twice the distance of U from its minimum at which one step more is the mode."""
+"""Norm of U's gradient at which a search ends, and twice the distance of U from its minimum at which one step more is
+the mode."""
 
 
 def _defaults(sgld: float, sghmc: float) -> Defaults:
     """cSG-MCMC's 5,000 draws after 1,000 steps of burn-in, or of exploration.
 
-    The rest is ours: steps whose draws have the posterior's spread to about 10 % (docs/reference/blr.md), five times as long where they
-    fall to a tenth.
+    The rest is ours: steps whose draws have the posterior's spread to about 10 % (docs/reference/blr.md), five times as
+    long where they fall to a tenth.
     """
     own = {("cyclical", "sghmc"): sghmc, ("decreasing", "sghmc"): 5 * sghmc}
     return density(

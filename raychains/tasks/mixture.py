@@ -65,7 +65,8 @@ class Mixture25(LogDensity):
         return (weights * away).sum(-1).div_(VARIANCE)
 
     def packed_gradient(self, theta: Tensor) -> Tensor:
-        """Return ∇U with the modes on the first axis: operations run along the points, a third of the time at thousands of them."""
+        """Return ∇U with the modes on the first axis: operations run along the points, a third of the time at thousands
+        of them."""
         away = theta.reshape(1, -1) - self._axis.to(theta.dtype).unsqueeze(-1)
         both = away.new_empty(len(AXIS), 2, away.shape[1])
         terms = both[:, 0].copy_(away).square_().mul_(-0.5 / VARIANCE)

@@ -19,10 +19,11 @@ DIGITS = (1, 7)
 class OneVersusSeven(ImageTask):
     """The 13,007 ones and sevens of MNIST's training images (2,163 of its test images) under softmax regression.
 
-    The network is 784 × 2 weights without intercepts, as in Entropy-MCMC's code: a logistic regression on the difference of
-    the two rows, whose Gaussian prior has twice the variance of either. Images are normalised as those of the other tasks on
-    MNIST. N is the number of training images; the authors' code passes 60,000, that of all ten digits, which makes noise
-    and coupling weaker than the posterior's: ``--sampler-settings num_data=60000`` has them so.
+    The network is 784 × 2 weights without intercepts, as in Entropy-MCMC's code: a logistic regression on the
+    difference of the two rows, whose Gaussian prior has twice the variance of either. Images are normalised as those of
+    the other tasks on MNIST. N is the number of training images; the authors' code passes 60,000, that of all ten
+    digits, which makes noise and coupling weaker than the posterior's: ``--sampler-settings num_data=60000`` has them
+    so.
 
     Args:
         train_subset: as for every image task.

@@ -49,19 +49,22 @@ class FromModule(PredictiveTask):
 
     The object travels to workers and evaluators by Ray's own pickling, lambdas and classes of a script included, and
     never into the store: a run's plan holds its name, its version and hashes of the data, of the model's layout and of
-    the parameters that ``model_fn`` draws at a fixed seed. Continuing a run needs the same object. A function that makes
-    the task, named by import path, needs none: every process calls it.
+    the parameters that ``model_fn`` draws at a fixed seed. Continuing a run needs the same object. A function that
+    makes the task, named by import path, needs none: every process calls it.
 
     Args:
-        model_fn: builds a new network; random numbers must come from the global generators of torch, Python or NumPy, which are
-            seeded around it: chains start at different seeds. All that its forward pass keeps must be in buffers.
+        model_fn: builds a new network; random numbers must come from the global generators of torch, Python or NumPy,
+            which are seeded around it: chains start at different seeds. All that its forward pass keeps must be in
+            buffers.
         train_set: what is learned from: (inputs [n, …], targets [n, …]) as tensors or arrays, or a map-style dataset of
             such pairs whose examples are functions of their index. Inputs may be a dict, a tuple or a nest of both: the
             model is called as ``model(**inputs)`` or ``model(*inputs)``. A dict with ``labels`` is such a pair, too.
-        test_set: the same for the split ``test``; without one, runs are evaluated on ``val``, else on the training examples.
+        test_set: the same for the split ``test``; without one, runs are evaluated on ``val``, else on the training
+        examples.
         val: the same for a split ``val``, on which sweeps choose and samples are weighted; default none.
-        val_split: instead of ``val``: the share (below 1) or number of the training examples that is held out as that split,
-            each class's share kept where targets are classes. Which ones depends on their places in the set and the seed.
+        val_split: instead of ``val``: the share (below 1) or number of the training examples that is held out as that
+            split, each class's share kept where targets are classes. Which ones depends on their places in the set and
+            the seed.
         split_seed: of that choice.
         groups: a number or a text for each training example, [n]: whole groups are held out then, such as all rows of a
             patient, a day or a site.
@@ -69,29 +72,29 @@ class FromModule(PredictiveTask):
             [n, positions …, classes], labels [n, positions …]), ``"pixels"`` (the same with logits [n, classes,
             positions …]; of both the label -100 is none, and log p of an example is the sum over its labels),
             ``"gaussian"`` (regression: outputs and targets
-            [n] or [n, k]), ``"heteroscedastic"`` (regression: outputs [n, 2], the mean and what gives σ = softplus + 1e-6
-            at each input; targets [n] or [n, 1]), ``"bernoulli"`` (labels of 0 and 1: logits and targets [n, labels]),
-            ``"poisson"`` (counts: outputs log μ and targets [n, k]), ``"negative-binomial"``, ``"normal"`` or
+            [n] or [n, k]), ``"heteroscedastic"`` (regression: outputs [n, 2], the mean and what gives σ = softplus +
+            1e-6 at each input; targets [n] or [n, 1]), ``"bernoulli"`` (labels of 0 and 1: logits and targets [n,
+            labels]), ``"poisson"`` (counts: outputs log μ and targets [n, k]), ``"negative-binomial"``, ``"normal"`` or
             ``"student-t"`` (outputs [n, 2k]), a `raychains.tasks.likelihoods.Likelihood` (times to an event:
-            ``DiscreteHazard(edges)``), or a function of (outputs, targets) that returns the mean over the batch of
-            −log p(y | x, θ).
-            Of a function only the NLL is measured, the loss of a batch must be the mean of its examples' own, and its
-            code is not part of the identity: give another ``version`` with another one.
+            ``DiscreteHazard(edges)``), or a function of (outputs, targets) that returns the mean over the batch of −log
+            p(y | x, θ). Of a function only the NLL is measured, the loss of a batch must be the mean of its examples'
+            own, and its code is not part of the identity: give another ``version`` with another one.
         noise: σ of the Gaussian likelihood, or ``"learned"``; default 1. With it the mean loss is
             (1/n) Σ_i ‖y_i − f(x_i)‖²/(2σ²) + k·log σ + (k/2)·log 2π. Learned, log σ is one more parameter of the model,
             ``log_noise`` of shape [1], which starts at 0 (σ = 1) with the prior of all others: standardise the targets.
         name: what the run is called, 1 to 60 letters, digits, spaces, dots or dashes.
         version: part of the identity, for what hashes do not see: the forward pass and a loss's code.
         resident: whether the training set is read into memory; None decides by size: at most a quarter of the machine's
-            memory. A streamed set gives the same batches, read ahead of the chain. The test set is read as it is asked for.
-        metrics: further metrics, each a `raychains.Metric` with a function ``of(rows)`` of a predictive's rows on a split:
-            columns of one entry per example, named in `reduce_classification` and `reduce_regression` of
+            memory. A streamed set gives the same batches, read ahead of the chain. The test set is read as it is asked
+            for.
+        metrics: further metrics, each a `raychains.Metric` with a function ``of(rows)`` of a predictive's rows on a
+            split: columns of one entry per example, named in `reduce_classification` and `reduce_regression` of
             `raychains.evaluation`. Not part of the identity: they change no sample.
         defaults: values of options that are left out of a run, as in ``{"epochs": 40, "lr": 0.05}``.
         prior: of the model's parameters where a run states neither ``prior`` nor ``weight_decay``: ``"gaussian:STD"``,
-            ``"fan-in:GAIN"``, ``"laplace:SCALE"``, ``"student-t:DF,SCALE"``, a prior of `raychains.priors`, or a dict from
-            patterns of parameters' names to these, as in ``{"*.weight": "fan-in", "*.bias": "gaussian:1"}``; default a
-            weight decay, of pSGLD 1/N, which is N(0, 1), and of other samplers 1e-4.
+            ``"fan-in:GAIN"``, ``"laplace:SCALE"``, ``"student-t:DF,SCALE"``, a prior of `raychains.priors`, or a dict
+            from patterns of parameters' names to these, as in ``{"*.weight": "fan-in", "*.bias": "gaussian:1"}``;
+            default a weight decay, of pSGLD 1/N, which is N(0, 1), and of other samplers 1e-4.
         collate_fn: makes a batch of a list of examples where these have several shapes, as in
             `torch.utils.data.DataLoader`: it returns inputs and targets, or a dict with ``labels``, of tensors [n, …].
             Training examples are in memory or streamed as without it, and a batch is made when it is needed.
@@ -161,7 +164,8 @@ class FromModule(PredictiveTask):
             raise
         except Exception as error:
             raise UserError(
-                f"model_fn or loss fails on some of the training examples, or on parts of a batch: {format_error(error, kind=True)}"
+                "model_fn or loss fails on some of the training examples, or on parts of a batch: "
+                f"{format_error(error, kind=True)}"
             ) from None
         self._metrics = self._checked_metrics(metrics, model)
         self._parts: dict[str, Any] = {
@@ -200,8 +204,8 @@ class FromModule(PredictiveTask):
         classes = self.predicts == "classes"
         if classes and not self._train.read:
             raise UserError(
-                f"val_split must be left out for a streamed train_set that states its fingerprint, got {val_split}: its labels "
-                "are not known without reading it; give Task.from_module(…, val=…)"
+                f"val_split must be left out for a streamed train_set that states its fingerprint, got {val_split}: "
+                "its labels are not known without reading it; give Task.from_module(…, val=…)"
             )
         n = len(self._train)
         labels = self._train.targets.long().numpy() if classes else np.zeros(n, dtype=np.int64)
@@ -306,8 +310,8 @@ class FromModule(PredictiveTask):
         for name, value in states[0].items():
             if name not in states[1] or tensors_sha256({"": value}) != tensors_sha256({"": states[1][name]}):
                 raise UserError(
-                    f"model_fn must draw its initial parameters from torch, random or numpy.random alone, got two values of {name!r} "
-                    "at one seed"
+                    "model_fn must draw its initial parameters from torch, random or numpy.random alone, got two "
+                    f"values of {name!r} at one seed"
                 )
         return first, second
 

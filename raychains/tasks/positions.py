@@ -56,7 +56,8 @@ class PerPosition(Likelihood):
             form = "[n, positions …, classes]" if self.axis == -1 else "[n, classes, positions …]"
             raise UserError(
                 f"a loss of labels per position, classes on axis {self.axis}, needs logits {form} and integer labels "
-                f"[n, positions …], got outputs {list(outputs.shape)} and {dtype_name(targets)} targets {list(targets.shape)}"
+                f"[n, positions …], got outputs {list(outputs.shape)} and {dtype_name(targets)} targets "
+                f"{list(targets.shape)}"
             )
 
     def check_all(self, outputs: Tensor, targets: Tensor, name: str) -> None:

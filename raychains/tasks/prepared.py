@@ -53,8 +53,8 @@ def place_of(name: str) -> str:
 class Prepared(NormalisedPictures):
     """Classification of a prepared set's pictures: random crops and mirrors to learn from, central crops to predict.
 
-    Splits: ``test`` is the set's ``test``, or its ``val`` where there is none, as ImageNet's papers have it; ``train`` is
-    what is learned from, cropped centrally.
+    Splits: ``test`` is the set's ``test``, or its ``val`` where there is none, as ImageNet's papers have it; ``train``
+    is what is learned from, cropped centrally.
 
     Args:
         set: its folder in the data root; `raychains prepare` makes it.
@@ -170,7 +170,8 @@ class ImageNetResNetPlus50(Prepared):
 
 
 class FolderTask(Prepared):
-    """Any prepared set. Where a user names the task without ``size``, the network sees pictures of about their own size."""
+    """Any prepared set. Where a user names the task without ``size``, the network sees pictures of about their own
+    size."""
 
     @classmethod
     def fitted(cls, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Splits of a labelled set: stratified and seeded by what the examples are, and a mapping that reads a split when asked."""
+"""Splits of a labelled set: stratified and seeded by what the examples are, and a mapping that reads a split when
+asked."""
 
 from __future__ import annotations
 
@@ -94,7 +95,8 @@ def divide_groups(groups: Array, chosen: Sizes, seed: int) -> Parts:
 
 
 def stratified(examples: Array, labels: Array, seed: str) -> Array:
-    """Return a permutation of ``range(n)``: in its first k, for every k, each class's count is within one of k times its share.
+    """Return a permutation of ``range(n)``: in its first k, for every k, each class's count is within one of k times
+    its share.
 
     Within a class examples come in the order of a hash of seed, label and bytes. The classes take turns as unit tasks
     do under Pfair scheduling: the j-th example of a class of m may come at places from ⌊(j−1)·n/m⌋ on and must come

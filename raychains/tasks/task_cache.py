@@ -205,7 +205,10 @@ def changed(here: TaskSpec, there: TaskSpec) -> str:
     """Return the message on a task whose data are no longer those of a spec."""
     if _parts(here) is not None and _parts(there) is not None:
         return f"it differs from that of the spec: {differences(here, there)}"
-    return f"the data differ from those of the spec: fingerprint {here.fingerprint[:12]} here, {there.fingerprint[:12]} there"
+    return (
+        f"the data differ from those of the spec: fingerprint {here.fingerprint[:12]} here, "
+        f"{there.fingerprint[:12]} there"
+    )
 
 
 def _parts(spec: TaskSpec) -> dict[str, Any] | None:

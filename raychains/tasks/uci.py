@@ -1,4 +1,5 @@
-"""Regression on six UCI tables under an MLP, divided as bde's benchmark or as the classic 20 random splits divide them."""
+"""Regression on six UCI tables under an MLP, divided as bde's benchmark or as the classic 20 random splits divide
+them."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ PROTOCOLS: Mapping[str, Protocol] = {
 
 
 def bde_split(examples: int) -> tuple[Array, Array]:
-    """Return the positions of training and test examples as scikit-learn's ``train_test_split(test_size=.2, random_state=0)``.
+    """Return the positions of training and test examples as scikit-learn's ``train_test_split(test_size=.2,
+    random_state=0)``.
 
     Importing scikit-learn costs a chain worker seconds, and its splits have been this permutation since version 0.18.
     """
@@ -64,7 +66,8 @@ def classic_split(examples: int, split: int) -> tuple[Array, Array]:
     """Return the positions of training and test examples, 90 % and 10 %, of one of the classic random splits.
 
     They are those of the script beside the published tables of Hernández-Lobato & Adams 2015 and Gal & Ghahramani 2016:
-    after ``numpy.random.seed(1)`` one permutation for each split in turn, of which the first round(.9·n) are for training.
+    after ``numpy.random.seed(1)`` one permutation for each split in turn, of which the first round(.9·n) are for
+    training.
     """
     stream = np.random.RandomState(1)
     for _ in range(split + 1):
@@ -86,13 +89,14 @@ def _defaults(
 ) -> Defaults:
     """Four cycles of pSGLD with T = 1, about 22,000 steps: 25 s for two chains on two cores. Everything is ours.
 
-    Where σ(x) may be small, curvatures of 1/σ² are larger than a long step of a sampler without a preconditioner allows.
-    The preconditioner's ε keeps units that no example activates from being thrown far away.
+    Where σ(x) may be small, curvatures of 1/σ² are larger than a long step of a sampler without a preconditioner
+    allows. The preconditioner's ε keeps units that no example activates from being thrown far away.
 
     Args:
-        sghmc, sgld: step sizes under the cyclical and under the decreasing schedule, chosen with those of Entropy-MCMC (and
-            its η), cyclical pSGLD and the deep ensemble on validation examples that are held out of the training data
-            (benchmarks/uci_settings.py, docs/results/uci-settings.csv). Those of other samplers follow from SGHMC's cyclical one.
+        sghmc, sgld: step sizes under the cyclical and under the decreasing schedule, chosen with those of Entropy-MCMC
+            (and its η), cyclical pSGLD and the deep ensemble on validation examples that are held out of the training
+            data (benchmarks/uci_settings.py, docs/results/uci-settings.csv). Those of other samplers follow from
+            SGHMC's cyclical one.
     """
     rates = {**network_rates(sghmc[0]), ("decreasing", "sghmc"): sghmc[1], ("decreasing", "sgdm"): sghmc[1]}
     for kind in ("sgld", "sgd"):
@@ -122,13 +126,13 @@ class UciRegression(PredictiveTask):
     Args:
         protocol: ``bde``: one split, 20 % for testing (scikit-learn's with random_state 0), 4 × 16 hidden units, σ(x) a
             second output: softplus + 1e-6; weights begin at N(0, 1/inputs), which in narrow layers
-            leaves fewer dead units than torch's default. ``splits``: 20 random splits with 10 % for testing, one hidden layer of 50
-            units (100 for protein), one σ that is learned.
+            leaves fewer dead units than torch's default. ``splits``: 20 random splits with 10 % for testing, one hidden
+            layer of 50 units (100 for protein), one σ that is learned.
         split: its number, from 0; of ``bde`` there is 0 alone.
         hidden: widths of the hidden layers; default the protocol's.
         noise: ``heteroscedastic`` or ``learned``; default the protocol's.
-        val_split: share (below 1) or number of the training examples that is held out as the split ``val``, which chains
-            do not see; scales stay those of all training examples.
+        val_split: share (below 1) or number of the training examples that is held out as the split ``val``, which
+            chains do not see; scales stay those of all training examples.
         split_seed: of the choice of ``val`` and of ``stopping``.
 
     Raises:
@@ -176,10 +180,12 @@ class UciRegression(PredictiveTask):
         begins = "/normal" if chosen.normal else ""
         identity = f"{data.fingerprint}/{self.likelihood.name}/{_identity(self._parts)}{begins}"
         self.fingerprint = hashlib.sha256(identity.encode()).hexdigest()
-        self.defaults = dataclasses.replace(type(self).defaults, weight_decay=1 / self.num_data)  # type: ignore[type-var]
+        usual: Any = type(self).defaults
+        self.defaults = dataclasses.replace(usual, weight_decay=1 / self.num_data)
 
     def _training_parts(self, train: Array, held: int) -> dict[str, Array]:
-        """Return the positions of ``train``, of ``val`` where some are held out, and of ``stopping``, part of ``train``."""
+        """Return the positions of ``train``, of ``val`` where some are held out, and of ``stopping``, part of
+        ``train``."""
         alike, rows = np.zeros(len(train), dtype=np.int64), self._inputs[train].numpy()
         out = divide(rows, alike, sizes(len(train), None, held), self.split_seed)
         used = train[out.train]
@@ -226,7 +232,8 @@ def _identity(parts: Mapping[str, Array]) -> str:
 
 
 def _standardised(data: uci.Targeted, train: Array) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """Return inputs [n, features] and targets [n] with mean 0 and sd 1 over the positions ``train``, and the targets' sd.
+    """Return inputs [n, features] and targets [n] with mean 0 and sd 1 over the positions ``train``, and the targets'
+    sd.
 
     Both float32. An input that is constant there keeps its unit, as with scikit-learn's StandardScaler.
     """

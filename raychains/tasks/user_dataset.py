@@ -141,7 +141,8 @@ class UserDataset:
             made._targets = made._resident[1]
         else:
             listed = type(self._dataset) is list
-            made._dataset = [self._dataset[i] for i in at] if listed else Subset(self._dataset, at.tolist())  # type: ignore[arg-type,index]
+            whole: Any = self._dataset
+            made._dataset = [whole[i] for i in at] if listed else Subset(whole, at.tolist())
             made._targets = None if self._targets is None else self._targets[torch.from_numpy(at)]
         made.fingerprint = hashlib.sha256(f"{self.fingerprint}/{name}".encode()).hexdigest()
         return made
@@ -166,7 +167,8 @@ class UserDataset:
         """Yield all examples in the dataset's order, a few at a time."""
         n = len(self)
         for start in range(0, n, AT_ONCE):
-            yield examples(self._dataset, range(start, min(n, start + AT_ONCE)), self._name, self._collate)  # type: ignore[arg-type]
+            at = range(start, min(n, start + AT_ONCE))
+            yield examples(self._dataset, at, self._name, self._collate)  # type: ignore[arg-type]
 
     def _joined(self, targets: list[Tensor]) -> Tensor:
         """Return targets of all parts as one tensor; those that a user's function pads are padded anew, to one
@@ -268,8 +270,8 @@ def _dataset(given: Any, name: str, collate: Collate | None) -> Any:
     sized = isinstance(given, Dataset) or hasattr(type(given), "__getitem__")
     if isinstance(given, str | bytes | dict | Tensor | np.ndarray) or not sized or not hasattr(given, "__len__"):
         raise UserError(
-            f"{name} must be a pair of tensors (inputs, targets), a dict of tensors with {LABELS!r}, or a map-style dataset "
-            f"with a length, got a {type(given).__name__}"
+            f"{name} must be a pair of tensors (inputs, targets), a dict of tensors with {LABELS!r}, or a map-style "
+            f"dataset with a length, got a {type(given).__name__}"
             f"{' of ' + ', '.join(map(repr, given)) if isinstance(given, Mapping) else ''}"
         )
     if not length(given, name):

@@ -33,19 +33,19 @@ def check(model: Any, field: str = "model_fn") -> nn.Module:
         at = f" as {name!r}" if name else ""
         if isinstance(module, torch.jit.ScriptModule):
             raise UserError(
-                f"{field} must build modules of Python, got one of TorchScript{at}: build the network that it was made of; "
-                "`compile='default'` compiles that"
+                f"{field} must build modules of Python, got one of TorchScript{at}: build the network that it was "
+                "made of; `compile='default'` compiles that"
             )
         if isinstance(module, nn.DataParallel | DistributedDataParallel):
             raise UserError(
-                f"{field} must build a network for one device, got a {type(module).__name__}{at}: build the network inside; "
-                "`workers_per_chain` spreads a chain over several GPUs"
+                f"{field} must build a network for one device, got a {type(module).__name__}{at}: build the network "
+                "inside; `workers_per_chain` spreads a chain over several GPUs"
             )
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if is_lazy(tensor):
             raise UserError(
-                f"{field} must build parameters of known shapes, got {name!r} uninitialised: give lazy modules their sizes, or call "
-                "the model on an example there"
+                f"{field} must build parameters of known shapes, got {name!r} uninitialised: give lazy modules their "
+                "sizes, or call the model on an example there"
             )
         check_plain(tensor, field, f"as {name!r}", verb="build")
     if (pair := overlapping(model.named_parameters())) is not None:
@@ -67,7 +67,8 @@ def check(model: Any, field: str = "model_fn") -> nn.Module:
             )
         if name in saved and not bool(torch.isfinite(buffer).all()):
             raise UserError(
-                f"{field} must build finite buffers, got {name!r} with others: register a mask that holds infinities with persistent=False"
+                f"{field} must build finite buffers, got {name!r} with others: register a mask that holds infinities "
+                "with persistent=False"
             )
     return model
 

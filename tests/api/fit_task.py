@@ -49,7 +49,8 @@ class Dies:
 
 
 def samples(store: str) -> dict[str, set[str]]:
-    """Return the hashes of each sample's tensors by chain, index and variable; of equal ones of several attempts there is one."""
+    """Return the hashes of each sample's tensors by chain, index and variable; of equal ones of several attempts there
+    is one."""
     found: dict[str, set[str]] = {}
     for file in sorted((Path(store) / "chains").glob("*/samples/[!.]*")):
         name = f"{file.parts[-3]}/{file.stem.rpartition('-')[0]}"

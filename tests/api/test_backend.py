@@ -1,4 +1,5 @@
-"""``backend="process"``: a run in this process has chains, evaluation, page and resume, and what Ray alone has is refused."""
+"""``backend="process"``: a run in this process has chains, evaluation, page and resume, and what Ray alone has is
+refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`rc.fit`: pilots judged by held-out density, the winner on all data; killed in a pilot and in the final run, it ends the same."""
+"""`rc.fit`: pilots judged by held-out density, the winner on all data; killed in a pilot and in the final run, it ends
+the same."""
 
 from __future__ import annotations
 

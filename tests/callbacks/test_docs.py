@@ -1,4 +1,5 @@
-"""docs/how-to/monitor.md and docs/reference/events.md name the callbacks, metrics and events that the code has, and no others."""
+"""docs/how-to/monitor.md and docs/reference/events.md name the callbacks, metrics and events that the code has, and no
+others."""
 
 from __future__ import annotations
 

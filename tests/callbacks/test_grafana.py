@@ -1,4 +1,5 @@
-"""The dashboard and the alert rules name the metrics that there are, and Ray exports these under the names that they use."""
+"""The dashboard and the alert rules name the metrics that there are, and Ray exports these under the names that they
+use."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.usefixtures("ray_session")
 
 
 class Watching(Notes):
-    """Looks at the run's status from aside, once a chain runs and has a sample; chains are slow until it has and their speed is known."""
+    """Looks at the run's status from aside, once a chain runs and has a sample; chains are slow until it has and their
+    speed is known."""
 
     def __init__(self, path: Path, go: Path) -> None:
         super().__init__()
@@ -47,9 +48,20 @@ def test_a_run_tells_everything_in_order_and_a_listener_that_raises_does_not_hur
     listening = [bad, watching, "jsonl", "tensorboard", "ray-metrics"]
     with unpaged():
         result = rc.run(
-            task=Slowing(str(go), at=300), sampler="csghmc", epochs=60, batch_size=50, chains=2, cycles=6, samples_per_cycle=2,
-            repeats=1, name="told", store=str(tmp_path / "store"), checkpoint_every=0.2, callback=listening, log=str(log),
-        )  # fmt: skip
+            task=Slowing(str(go), at=300),
+            sampler="csghmc",
+            epochs=60,
+            batch_size=50,
+            chains=2,
+            cycles=6,
+            samples_per_cycle=2,
+            repeats=1,
+            name="told",
+            store=str(tmp_path / "store"),
+            checkpoint_every=0.2,
+            callback=listening,
+            log=str(log),
+        )
     assert len(result.results()) == 1
     heard = watching.heard
     assert watching.closed == bad.closed == 1 and bad.heard == heard

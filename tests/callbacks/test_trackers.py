@@ -84,7 +84,8 @@ def test_a_long_name_has_a_short_id_of_its_own() -> None:
 
 
 class FakeMLflow(ModuleType):
-    """A tracking server in memory with the few calls of `MlflowClient` that are used; of MLflow 3 by its documentation."""
+    """A tracking server in memory with the few calls of `MlflowClient` that are used; of MLflow 3 by its
+    documentation."""
 
     def __init__(self) -> None:
         super().__init__("mlflow")

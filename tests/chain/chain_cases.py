@@ -1,7 +1,7 @@
 """Tiny chains of every sampler and task, what identifies their outcome, and a script that resumes them.
 
-`python chain_cases.py STATES [DEVICE]` loads {case: {"spec": …, "state": …}} from the file STATES, runs each chain to its
-end and prints {case: outcome} as JSON.
+`python chain_cases.py STATES [DEVICE]` loads {case: {"spec": …, "state": …}} from the file STATES, runs each chain to
+its end and prints {case: outcome} as JSON.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ HALF = 12
 
 
 def spec(task_name: str | tuple[str, dict[str, Any]], sampler: str, **change: Any) -> ChainSpec:
-    """The chain of one sampler on one task, a known one or a name with settings; ``change`` replaces fields of the spec."""
+    """The chain of one sampler on one task, a known one or a name with settings; ``change`` replaces fields of the
+    spec."""
     name, settings = (TASKS | IMAGES)[task_name] if isinstance(task_name, str) else task_name
     task = tasks.make(name, **settings)
     network = not task.low_dimensional
@@ -137,7 +138,8 @@ def samples(chain: Chain) -> list[Sample]:
 
 
 def resumed(chains: Iterable[Chain]) -> list[Event]:
-    """What the first of three equal chains tells, as does the third that goes on from the second's checkpoint in the middle."""
+    """What the first of three equal chains tells, as does the third that goes on from the second's checkpoint in the
+    middle."""
     straight, cut, rest = chains
     first = run(cut, until=HALF)
     rest.load_state_dict(stored(cut.state_dict()))
@@ -192,7 +194,8 @@ Halves = dict[str, tuple[list[Any], dict[str, Any]]]
 
 
 def resumed_elsewhere(cases: Mapping[str, ChainSpec], path: Path, device: str = "cpu") -> Halves:
-    """Per case what was told up to `HALF` steps here, and the outcome of the rest in a new process; states go by ``path``."""
+    """Per case what was told up to `HALF` steps here, and the outcome of the rest in a new process; states go by
+    ``path``."""
     states, before = {}, {}
     for case, case_spec in cases.items():
         chain = Chain(case_spec, device=device)

@@ -15,7 +15,8 @@ from raychains.tasks.digits import Digits
 
 
 class VariedDigits(Digits):
-    """Digits under a small network that may have BatchNorm and dropout, and a Gaussian prior of standard deviation ``std``."""
+    """Digits under a small network that may have BatchNorm and dropout, and a Gaussian prior of standard deviation
+    ``std``."""
 
     def __init__(
         self, train: int = 90, batchnorm: bool = False, dropout: float = 0.0, std: float | None = None
@@ -40,7 +41,8 @@ class VariedDigits(Digits):
 
 
 class RestlessDigits(VariedDigits):
-    """Digits under a network that draws from Python's and NumPy's generators and counts in a buffer that no state has."""
+    """Digits under a network that draws from Python's and NumPy's generators and counts in a buffer that no state
+    has."""
 
     def build_model(self, *, seed: int, lanes: int) -> nn.Module:
         return nn.Sequential(super().build_model(seed=seed, lanes=lanes), _Restless())

@@ -1,4 +1,5 @@
-"""One rank in a process of its own, which runs several chains in turn: python -m tests.chain.ranks_process RANK PLANS.json."""
+"""One rank in a process of its own, which runs several chains in turn: python -m tests.chain.ranks_process RANK
+PLANS.json."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ GROUPS: list[Ranks] = []
 
 
 def main(rank: int, size: int, port: int, out: Path, plan: dict[str, Any]) -> None:
-    """Run a chain, pause where rank 0 is told to, and write what happened to OUT/RANK.json, the state to OUT/state.pt."""
+    """Run a chain, pause where rank 0 is told to, and write what happened to OUT/RANK.json, the state to
+    OUT/state.pt."""
     told: dict[str, Any] = {"samples": [], "error": "", "pauses": []}
     group = None
     try:
@@ -66,5 +68,5 @@ if __name__ == "__main__":
             (
                 out / f"{mine}-here"
             ).touch()  # a timeout is for what happens then, not for ranks that are still at the one before
-            until(lambda out=out, there=there: len(list(out.glob("*-here"))) == len(there), "the other ranks")  # type: ignore[misc]
+            until(lambda out=out, there=there: len(list(out.glob("*-here"))) == len(there), "the other ranks")
             main(mine, scenario["size"], scenario["port"], Path(scenario["out"]), scenario["plan"])

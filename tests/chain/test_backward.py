@@ -110,7 +110,7 @@ def test_steps_before_the_first_recording_are_as_many_as_libraries_need() -> Non
     graphs: Any = Replayed(chain._backward)
     chain._backward._graphs = graphs
     made = []
-    while chain.step < 12 and chain.advance(lambda: made.append(graphs.recorded) or chain.step >= 12):  # type: ignore[func-returns-value]
+    while chain.step < 12 and chain.advance(lambda: made.append(graphs.recorded) or chain.step >= 12):
         pass
     assert made[EAGER] == 0 and max(made) >= 1  # before step EAGER + 1, whose batch is the third of its size
 

@@ -1,4 +1,5 @@
-"""Chains: the same bytes however often one is checkpointed and begun anew, clean stops, divergence and sample counts."""
+"""Chains: the same bytes however often one is checkpointed and begun anew, clean stops, divergence and sample
+counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Chains of the methods that ask for more: two gradients a step, several variables, BatchNorm's statistics, a prior object."""
+"""Chains of the methods that ask for more: two gradients a step, several variables, BatchNorm's statistics, a prior
+object."""
 
 from __future__ import annotations
 
@@ -34,9 +35,17 @@ def spec(
     )
     fields: dict[str, Any] = {
         "task": made.spec(),
-        "sampler": Part(kind=sampler, revision=samplers.KINDS[sampler].revision, settings={"num_data": made.num_data, **own}),
-        "schedule": schedule.part(), "steps": STEPS, "steps_per_epoch": 5, "batch_size": 20, "seed": 1, "repeat": 0, "chain": 0,
-    }  # fmt: skip
+        "sampler": Part(
+            kind=sampler, revision=samplers.KINDS[sampler].revision, settings={"num_data": made.num_data, **own}
+        ),
+        "schedule": schedule.part(),
+        "steps": STEPS,
+        "steps_per_epoch": 5,
+        "batch_size": 20,
+        "seed": 1,
+        "repeat": 0,
+        "chain": 0,
+    }
     return ChainSpec(**{**fields, **change})
 
 

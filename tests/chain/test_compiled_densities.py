@@ -1,4 +1,5 @@
-"""Compiled steps of densities: the path of steps that are not compiled, also after a checkpoint and beside other packs."""
+"""Compiled steps of densities: the path of steps that are not compiled, also after a checkpoint and beside other
+packs."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ class Planted(Digits):
 
     Args:
         what: ``loss`` is infinite with an ordinary gradient, ``gradient`` NaN in two entries of one parameter,
-            ``huge`` finite in one entry but with an infinite square, ``largest`` nearly the largest number there, ``second`` the loss NaN when asked a second time.
+            ``huge`` finite in one entry but with an infinite square, ``largest`` nearly the largest number there,
+            ``second`` the loss NaN when asked a second time.
         batch: the minibatch's data, of which sub-minibatches are parts.
     """
 

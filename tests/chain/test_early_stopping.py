@@ -41,7 +41,8 @@ def task() -> Task:
 
 
 def by_hand(spec: ChainSpec, task: Task) -> tuple[dict[str, Tensor], int, list[float]]:
-    """The best weights, the steps made and the held-out losses of a loop with `torch.optim.AdamW` and early stopping."""
+    """The best weights, the steps made and the held-out losses of a loop with `torch.optim.AdamW` and early
+    stopping."""
     stop = spec.early_stop
     assert stop is not None
     source: Any = task.source  # type: ignore[attr-defined]

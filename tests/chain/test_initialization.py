@@ -1,4 +1,5 @@
-"""Warm starts and sampling of some parameters: formats, refusals, exact resume, and the last layer's exact posterior."""
+"""Warm starts and sampling of some parameters: formats, refusals, exact resume, and the last layer's exact
+posterior."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The last layer: a sampled head against its exact posterior, and one that is measured against Bayesian linear regression."""
+"""The last layer: a sampled head against its exact posterior, and one that is measured against Bayesian linear
+regression."""
 
 from __future__ import annotations
 
@@ -66,14 +67,26 @@ def regression(sampler: str, features: bool, steps: int, batch: int, lr: float, 
     kind = samplers.KINDS[sampler]
     settings = {"num_data": task.num_data, "weight_decay": DECAY, **SAMPLERS[sampler]}
     made = ChainSpec(
-        task=task.spec(), sampler=Part(kind=sampler, revision=kind.revision, settings=settings),
+        task=task.spec(),
+        sampler=Part(kind=sampler, revision=kind.revision, settings=settings),
         schedule=Constant(
-            steps=steps, lr=lr, thinning=thinning, noise_from=0.0, temperature=0.0 if kind.noisy_counterpart is not None else 1.0
+            steps=steps,
+            lr=lr,
+            thinning=thinning,
+            noise_from=0.0,
+            temperature=0.0 if kind.noisy_counterpart is not None else 1.0,
         ).part(),
-        steps=steps, steps_per_epoch=-(-task.num_data // batch), batch_size=batch, seed=4, repeat=0, chain=1,
-        precision="fp64", start=tensors_sha256(tensors), sample_only=() if features else ("2.*",),
+        steps=steps,
+        steps_per_epoch=-(-task.num_data // batch),
+        batch_size=batch,
+        seed=4,
+        repeat=0,
+        chain=1,
+        precision="fp64",
+        start=tensors_sha256(tensors),
+        sample_only=() if features else ("2.*",),
         batchnorm="keep" if kind.statistics_fit else "reestimate",
-    )  # fmt: skip
+    )
     return made, tensors
 
 

@@ -558,7 +558,8 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_compiled_isokinetic_pack_follows_the_path_of_others_through_a_checkpoint(
     name: str, case: str, functions: list[int]
 ) -> None:
-    """Cycles begin without noise and go on under a temperature that grows; a chain is for a while ahead of the other."""
+    """Cycles begin without noise and go on under a temperature that grows; a chain is for a while ahead of the
+    other."""
     task, batch = TASKS[case][0](), TASKS[case][1]
     schedule = Cyclical(steps=STEPS, lr=0.05, cycles=2, exploration=0.2, ramp=0.15, samples_per_cycle=3)
     batch = task.num_data if name == "mile" else batch

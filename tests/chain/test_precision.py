@@ -50,7 +50,7 @@ class Spied(VariedDigits):
 
     def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
         self.inside: list[torch.dtype] = []
-        hook = model[0].register_forward_hook(lambda module, x, out: self.inside.append(out.dtype))  # type: ignore[operator,index]
+        hook = model[0].register_forward_hook(lambda module, x, out: self.inside.append(out.dtype))
         logits = model(self.inputs(batch))
         hook.remove()
         self.logits, self.autocast = logits.dtype, torch.is_autocast_enabled("cpu")
@@ -64,7 +64,11 @@ def test_bf16_is_the_arithmetic_of_the_network_alone() -> None:
     chain = Chain(spec("digits", "sghmc", task=VariedDigits().spec(), precision="bf16"), task)
     run(chain, until=3)
     assert task.inside == [torch.bfloat16] and task.logits is torch.float32 and not task.autocast
-    assert {p.dtype for p in chain.model.parameters()} == {p.grad.dtype for p in chain.model.parameters()} == {torch.float32}  # type: ignore[union-attr]  # fmt: skip
+    assert (
+        {p.dtype for p in chain.model.parameters()}
+        == {p.grad.dtype for p in chain.model.parameters()}
+        == {torch.float32}
+    )  # type: ignore[union-attr]
     states = chain.sampler.state_dict()["state"].values()
     assert {t.dtype for state in states for t in state.values()} == {torch.float32}
 
@@ -232,8 +236,13 @@ def test_options_become_fields_of_the_spec_and_the_plan_says_what_is_not_exact()
 
     planned = {
         name: default_arms.run(Run(epochs=40, chains=1, **change))  # type: ignore[arg-type]
-        for name, change in {"plain": {}, "fast": {"fast": True}, "bf16": {"precision": "bf16"}, "compiled": {"compile": "default"}}.items()
-    }  # fmt: skip
+        for name, change in {
+            "plain": {},
+            "fast": {"fast": True},
+            "bf16": {"precision": "bf16"},
+            "compiled": {"compile": "default"},
+        }.items()
+    }
     specs = {name: next(iter(p.comparison.chains().values())) for name, p in planned.items()}
     assert {n: (s.exact, s.compile, s.precision) for n, s in specs.items()} == {
         "plain": (True, "none", "fp32"), "fast": (False, "none", "fp32"), "bf16": (True, "none", "bf16"),
@@ -292,7 +301,7 @@ def test_a_chain_waits_for_its_device_once_per_epoch_for_the_loss(sampler: str) 
 def test_each_epochs_order_goes_to_the_device_once(monkeypatch: pytest.MonkeyPatch) -> None:
     moved = []
     to = EpochOrder.to
-    monkeypatch.setattr(EpochOrder, "to", lambda self, device: moved.append(device) or to(self, device))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(EpochOrder, "to", lambda self, device: moved.append(device) or to(self, device))
     chain = Chain(spec("digits", "sghmc"))
     run(chain)
     assert moved == [torch.device("cpu")] * 5  # 24 steps of five an epoch
@@ -312,8 +321,13 @@ class Convolved(VariedDigits):
     def build_model(self, *, seed: int, lanes: int) -> nn.Module:
         with seeded(seed):
             return nn.Sequential(
-                nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2), nn.Flatten(), nn.Linear(32, 10)
-            )  # fmt: skip
+                nn.Conv2d(3, 8, 3),
+                nn.BatchNorm2d(8),
+                nn.ReLU(),
+                nn.Conv2d(8, 8, 3, stride=2),
+                nn.Flatten(),
+                nn.Linear(32, 10),
+            )
 
     def augmented(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
         return inputs.view(-1, 1, 8, 8).expand(-1, 3, -1, -1).contiguous()
@@ -327,7 +341,7 @@ def test_channels_last_lives_in_the_chain_alone_and_is_exact_on_resume(sampler: 
     made = spec("digits", sampler, task=Convolved().spec())
     chains = straight, *_ = [Chain(made) for _ in range(3)]
     seen = []
-    straight.model[0].register_forward_pre_hook(lambda module, x: seen.append(x[0].stride()))  # type: ignore[operator,index]
+    straight.model[0].register_forward_pre_hook(lambda module, x: seen.append(x[0].stride()))
     whole = resumed(chains)
     for chain in chains:
         for p in chain.model.parameters():

@@ -21,7 +21,8 @@ FAILURES = 30
 def run_and_check(
     folder: Path, comparison: Comparison, deaths: plans.Plan, clean: Task, cadence: float = worlds.CADENCE
 ) -> Diary:
-    """Run ``comparison``, whose task's folder is ``folder / "deaths"``, and compare with ``clean``, the immortal task."""
+    """Run ``comparison``, whose task's folder is ``folder / "deaths"``, and compare with ``clean``, the immortal
+    task."""
     root, diary = Storage(folder / "store"), Diary()
     plans.write(folder / "deaths", deaths)
     outcome = run_chains(comparison, root, ResourceConfig(checkpoint_every=cadence, max_failures=FAILURES), diary)
@@ -34,7 +35,8 @@ def run_and_check(
 
 
 def check(folder: Path, comparison: Comparison, clean: Task) -> dict[Any, Any]:
-    """Every planned death came where it was planned, and the samples are those of undisturbed chains, which are returned."""
+    """Every planned death came where it was planned, and the samples are those of undisturbed chains, which are
+    returned."""
     where = folder / "deaths"
     markers = plans.achieved(where)
     assert len(markers) == plans.planned(where), [m["where"] for m in markers]

@@ -66,10 +66,19 @@ def run(folder: Path, diary: Killer, **more: Any) -> None:
     (folder / "deaths").mkdir(exist_ok=True)
     sys.modules[resolve.__module__].BLOCK_DRAWS = worlds.BLOCK  # type: ignore[attr-defined]
     result = rc.run(
-        task=MortalRegression(str(folder / "deaths"), PAUSE), store=str(folder / "store"), name="r", steps=300, cycles=4,
-        sampler="sghmc", schedule="cyclical", exploration=0.5, checkpoint_every=0.2, callback=diary, progress=False,
+        task=MortalRegression(str(folder / "deaths"), PAUSE),
+        store=str(folder / "store"),
+        name="r",
+        steps=300,
+        cycles=4,
+        sampler="sghmc",
+        schedule="cyclical",
+        exploration=0.5,
+        checkpoint_every=0.2,
+        callback=diary,
+        progress=False,
         **{"chains": 2, **more},
-    )  # fmt: skip
+    )
     clean = LinearRegression(num_data=100)
     hashes, tensors = worlds.undisturbed(result.comparison.chains(), clean)
     worlds.check_samples(result.store.root, hashes)

@@ -1,10 +1,11 @@
-"""A fleet for some minutes: nodes are told to go at random and others come, the driver is killed once, and the ensemble answers all the time.
+"""A fleet for some minutes: nodes are told to go at random and others come, the driver is killed once, and the ensemble
+answers all the time.
 
 `python -m tests.chaos.fleet --minutes 10` needs nothing but this machine: a head and three nodes are raylets on it.
-Twelve chains run on the nodes, two replicas of `raychains serve` answer from the samples that are there when they start,
-and two clients ask without a pause until the last node that was told to go is gone. The first of these nodes has a
-chain, the second one a replica. At the end every sample must have the bytes of an undisturbed chain, no request may have
-failed, and all must have been answered from the same number of samples.
+Twelve chains run on the nodes, two replicas of `raychains serve` answer from the samples that are there when they
+start, and two clients ask without a pause until the last node that was told to go is gone. The first of these nodes has
+a chain, the second one a replica. At the end every sample must have the bytes of an undisturbed chain, no request may
+have failed, and all must have been answered from the same number of samples.
 """
 
 from __future__ import annotations
@@ -298,7 +299,8 @@ def scenario(folder: Path, options: argparse.Namespace, tell: Any) -> dict[str, 
             elif time.monotonic() < end or fleet.told < options.nodes:
                 fleet.replace()
                 tell(
-                    f"node {fleet.told} is told to go; {samples()} samples, {len(asked.answered)} answers, {len(asked.failed)} failed"
+                    f"node {fleet.told} is told to go; {samples()} samples, {len(asked.answered)} answers, "
+                    f"{len(asked.failed)} failed"
                 )
                 if fleet.told == 1:
                     until(preempted, "its chain on another node", every=0.2)

@@ -1,6 +1,7 @@
 """A chain that takes more and more memory once, until Ray's memory monitor kills its worker; prints what came of it.
 
-`python -m tests.chaos.greedy FOLDER` runs it on a local Ray that kills what makes the machine use a bit more memory than now.
+`python -m tests.chaos.greedy FOLDER` runs it on a local Ray that kills what makes the machine use a bit more memory
+than now.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from tests.orchestration.worlds import Diary, arm_of, chain_spec
 
 STEPS, AT = 400, 150
 MARGIN, BEYOND = 6_000_000_000, 1_500_000_000
-"""Bytes above the present use at which Ray kills, at most half of what is free: Ray and its workers take 1.5 GB, other tests
-theirs; and bytes beyond that at which the chain has taken enough: whatever other processes take or give back, it is killed before."""
+"""Bytes above the present use at which Ray kills, at most half of what is free: Ray and its workers take 1.5 GB, other
+tests theirs; and bytes beyond that at which the chain has taken enough: whatever other processes take or give back, it
+is killed before."""
 PIECE = 100_000_000
 
 

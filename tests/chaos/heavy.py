@@ -1,6 +1,7 @@
 """A chain of large samples through a small object store; prints what its driver came to and how much memory it took.
 
-`python -m tests.chaos.heavy STORE SAMPLES` runs one chain of SAMPLES samples of 45 MB on a local Ray with a 200 MB store.
+`python -m tests.chaos.heavy STORE SAMPLES` runs one chain of SAMPLES samples of 45 MB on a local Ray with a 200 MB
+store.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from tests.orchestration.lives import ATTEMPT
 
 LIFE_BYTES = 600
 ORPHAN_STEPS, ORPHAN_PAUSE = 10, 0.05
-"""Steps that an orphan makes at most, and the seconds that each takes at least: then it waits for its end, however late that
-comes, so that its successor has as much to do on a slow machine."""
+"""Steps that an orphan makes at most, and the seconds that each takes at least: then it waits for its end, however late
+that comes, so that its successor has as much to do on a slow machine."""
 _NAME = re.compile(
     r"chains/([0-9a-f]+)/(?:(samples|checkpoints|progress|incarnations)/(\d+).*|(?:samples|progress)\.parquet)"
 )
@@ -47,9 +47,15 @@ class Life:
         self.orphan: int | None = None
         """Steps made since the node or driver was killed: this process goes on until Ray ends it."""
         self.now: dict[str, Any] = {
-            "key": key, "pid": os.getpid(), "began": time.monotonic(), "from_step": 0, "steps": 0, "durable": 0, "busy": 0,
+            "key": key,
+            "pid": os.getpid(),
+            "began": time.monotonic(),
+            "from_step": 0,
+            "steps": 0,
+            "durable": 0,
+            "busy": 0,
             "writing": "",
-        }  # fmt: skip
+        }
         planned = json.loads((folder / "plan.json").read_text())[key]
         left = [(n, k) for n, k in enumerate(planned) if not (folder / f"killed-{key}-{n}").exists()]
         self.number, self.kill = left[0] if left else (-1, None)
@@ -62,7 +68,8 @@ class Life:
         self.write()
 
     def step(self) -> None:
-        """A step begins; those that are made while the writer writes are its ``busy`` ones since the last checkpoint."""
+        """A step begins; those that are made while the writer writes are its ``busy`` ones since the last
+        checkpoint."""
         while self.orphan == ORPHAN_STEPS or self._held() or self._ahead():
             time.sleep(0.001)
         self.now["steps"] += 1
@@ -81,7 +88,8 @@ class Life:
         )
 
     def _ahead(self) -> bool:
-        """Whether the chain might end before the planned of its checkpoints, as the writer is still at an earlier one."""
+        """Whether the chain might end before the planned of its checkpoints, as the writer is still at an earlier
+        one."""
         k = self.kill
         timed = k is not None and k["where"] in ("checkpoint", "progress")
         return timed and bool(self.now["writing"]) and self.counts.get(k["where"], 0) < k["nth"]

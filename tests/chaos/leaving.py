@@ -1,7 +1,8 @@
-"""Work on a node that is told to go, as a cloud tells a spot machine, while another one comes: a script, since Ray connects once.
+"""Work on a node that is told to go, as a cloud tells a spot machine, while another one comes: a script, since Ray
+connects once.
 
-`python -m tests.chaos.leaving FOLDER workers|group|trials|evaluators|pair …` does them one after another on one cluster, checks
-every sample's bytes, and prints as JSON what happened.
+`python -m tests.chaos.leaving FOLDER workers|group|trials|evaluators|pair …` does them one after another on one
+cluster, checks every sample's bytes, and prints as JSON what happened.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def node(address: str, cpus: int, label: str) -> Node:
     environment = os.environ | {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": NOTICE}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     words.append(f"--resources={json.dumps({label: 1})}")
-    return subprocess.Popen([str(Path(sys.executable).with_name("ray")), *words], env=environment, **quiet)  # type: ignore[call-overload, no-any-return]
+    return subprocess.Popen([str(Path(sys.executable).with_name("ray")), *words], env=environment, **quiet)
 
 
 @contextlib.contextmanager
@@ -250,11 +251,17 @@ def pair(folder: Path, root: Storage, machines: Machines) -> tuple[Cloud, dict[s
     cloud, counted = Cloud(folder, machines, 2), folder / "counted"
     counted.mkdir()
     trainer = rc.train.trainer(
-        task="tests.train.tasks:Counted", task_settings=(f"folder={counted}", "pause=0.3"), sampler="csgld", epochs=6, cycles=3,
-        micro_batch=15, checkpoint_every=0.2, store=root.uri,
+        task="tests.train.tasks:Counted",
+        task_settings=(f"folder={counted}", "pause=0.3"),
+        sampler="csgld",
+        epochs=6,
+        cycles=3,
+        micro_batch=15,
+        checkpoint_every=0.2,
+        store=root.uri,
         scaling_config=train.ScalingConfig(num_workers=2, resources_per_worker={"CPU": 1}),
         run_config=train.RunConfig(storage_path=str(folder / "train")),
-    )  # fmt: skip
+    )
     (counted / str(os.getpid())).unlink()
 
     def take_back() -> None:

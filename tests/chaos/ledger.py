@@ -30,7 +30,8 @@ def write(file: Path, records: Sequence[Record]) -> None:
 
 
 def taken(records: Sequence[Record], news: Sequence[Record]) -> list[Record]:
-    """The ledger with those of one more seed; one that is tried again replaces its records and keeps what was wrong before."""
+    """The ledger with those of one more seed; one that is tried again replaces its records and keeps what was wrong
+    before."""
     (seed,), last = {n["seed"] for n in news}, news[-1]
     for before in records:
         if before["seed"] == seed and (wrong := before.get("before", before.get("violations"))):
@@ -56,8 +57,8 @@ def table(records: Sequence[Record]) -> str:
     violated = sum("violations" in r for r in records)
     seconds = sum(r["seconds"] for r in done) / max(1, len(done))
     lines.append(
-        f"{len(done)} faults: {violated} violated, {sum('before' in r and 'violations' not in r for r in records)} violated when "
-        f"first tried and mended since. {len(records) - len(done)} commands ended before their moment. "
+        f"{len(done)} faults: {violated} violated, {sum('before' in r and 'violations' not in r for r in records)} "
+        f"violated when first tried and mended since. {len(records) - len(done)} commands ended before their moment. "
         f"A fault took {seconds:.0f} s on average."
     )
     counts: Counter[tuple[str, str, str]] = Counter((r["command"], r["victim"], r["signal"]) for r in done)
@@ -70,7 +71,8 @@ def table(records: Sequence[Record]) -> str:
         groups[r["victim"], r["signal"]].append(r)
     lines += [
         "",
-        "| victim | signal | faults | ended by itself | called again | of these without a word | violated | median recovery | worst |",
+        "| victim | signal | faults | ended by itself | called again | of these without a word | violated | median "
+        "recovery | worst |",
     ]
     lines.append("|---|---|---|---|---|---|---|---|---|")
     for victim, number in sorted(groups, key=lambda g: (VICTIMS.index(g[0]), g[1])):
@@ -78,9 +80,15 @@ def table(records: Sequence[Record]) -> str:
         ended = Counter(r["outcome"] for r in group)
         times = [r["recovery"] for r in group if "recovery" in r]
         cells = [
-            victim, number, str(len(group)), str(ended["went on"] + ended["was done"]), str(ended["resumed"] + ended["ended by Ray"]), str(ended["ended by Ray"]),
-            str(sum("violations" in r for r in group)), *((f"{median(times):.1f} s", f"{max(times):.1f} s") if times else ("", "")),
-        ]  # fmt: skip
+            victim,
+            number,
+            str(len(group)),
+            str(ended["went on"] + ended["was done"]),
+            str(ended["resumed"] + ended["ended by Ray"]),
+            str(ended["ended by Ray"]),
+            str(sum("violations" in r for r in group)),
+            *((f"{median(times):.1f} s", f"{max(times):.1f} s") if times else ("", "")),
+        ]
         lines.append("|" + "".join(f" {c} |" if c else " |" for c in cells))
     return "\n".join(lines)
 

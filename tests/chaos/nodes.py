@@ -88,7 +88,8 @@ class Replacing:
 
 
 class Weighed:
-    """A remote class whose actors take a byte of memory: one that takes nothing is placed at random, whatever is asked for."""
+    """A remote class whose actors take a byte of memory: one that takes nothing is placed at random, whatever is asked
+    for."""
 
     def __init__(self, remote: Any) -> None:
         self._remote = remote

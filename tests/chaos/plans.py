@@ -43,7 +43,8 @@ def key(spec: ChainSpec) -> str:
 
 
 def every_place(rng: random.Random) -> list[Kill]:
-    """Deaths of workers in random order: every moment of samples and checkpoints, some of other files, and within steps."""
+    """Deaths of workers in random order: every moment of samples and checkpoints, some of other files, and within
+    steps."""
     kills = [Kill("sample", rng.randint(1, 4), moment) for moment in MOMENTS]
     kills += [Kill("checkpoint", rng.randint(1, 3), moment) for moment in MOMENTS]
     kills += [Kill("progress", rng.randint(1, 2), rng.choice(MOMENTS))]

@@ -48,7 +48,8 @@ def of_store(uri: str) -> dict[str, str]:
 
 
 def of_folder(folder: Path) -> dict[str, str]:
-    """Of the files that a command exported or prepared; the hidden temporary one of a killed process is none, as in a store."""
+    """Of the files that a command exported or prepared; the hidden temporary one of a killed process is none, as in a
+    store."""
     files = [*folder.glob("exported*"), *sorted((folder / "prepared").rglob("[!.]*"))]
     return {str(f.relative_to(folder)): _digest(f.read_bytes()) for f in files if f.is_file()}
 

@@ -41,11 +41,18 @@ WORK = {"chain-began", "chain-reported", "view-done", "measuring", "over"}
 LOOK_EVERY = 0.05
 SIGNALS = ("SIGKILL", "SIGSTOP", "SIGTERM")
 ENVIRONMENT = {
-    **PATIENT_RAY, "RAY_gcs_server_port_wait_time_s": "60", "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal",
-    "RAY_memory_monitor_refresh_ms": "0", "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing",
+    **PATIENT_RAY,
+    "RAY_gcs_server_port_wait_time_s": "60",
+    "OMP_NUM_THREADS": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
+    "RAY_memory_monitor_refresh_ms": "0",
+    "AWS_ACCESS_KEY_ID": "testing",
+    "AWS_SECRET_ACCESS_KEY": "testing",
     "AWS_EC2_METADATA_DISABLED": "true",
-}  # fmt: skip
-"""Neighbours' memory is not the fault that is tried; a GCS that dies as it starts is waited for twice within `DEADLINE`."""
+}
+"""Neighbours' memory is not the fault that is tried; a GCS that dies as it starts is waited for twice within
+`DEADLINE`."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,8 @@ class Fault:
 
     Args:
         number: how many came before it.
-        share: the moment of the first, as a share of the victim's undisturbed life, or of the files that the command writes.
+        share: the moment of the first, as a share of the victim's undisturbed life, or of the files that the command
+        writes.
         by_files: which of these.
         which: chooses among several victims.
         pause: seconds until a stopped process goes on, or a server is there again.
@@ -284,7 +292,8 @@ class Workshop:
             }  # fmt: skip
 
     def template(self, name: str) -> dict[str, Any]:
-        """What the undisturbed command does: seconds, lives of its processes, files, prints, which S3 has as a disk has them."""
+        """What the undisturbed command does: seconds, lives of its processes, files, prints, which S3 has as a disk has
+        them."""
         name = name.removesuffix(" on S3")
         made_before = self.scratch / name.replace(" ", "-")
         if not made_before.exists():

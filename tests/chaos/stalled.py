@@ -1,4 +1,5 @@
-"""A run all of whose workers are stopped with SIGSTOP, and go on once others have their chains: a script, since Ray connects once.
+"""A run all of whose workers are stopped with SIGSTOP, and go on once others have their chains: a script, since Ray
+connects once.
 
 `python -m tests.chaos.stalled FOLDER` prints as JSON what the callback was told.
 """

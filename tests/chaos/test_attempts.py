@@ -1,4 +1,5 @@
-"""Chains' processes killed at every moment of every kind of file, without Ray: forked processes, many of which can die."""
+"""Chains' processes killed at every moment of every kind of file, without Ray: forked processes, many of which can
+die."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Chains, trials and evaluators leave a node that will be gone soon, and lose no step and no prediction.
 
-Real nodes get SIGTERM under `ray start --block`; the scripts compare every sample's bytes with those of undisturbed chains.
+Real nodes get SIGTERM under `ray start --block`; the scripts compare every sample's bytes with those of undisturbed
+chains.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import pytest
 from tests.processes import json_of
 
 AT_ONCE = (("evaluators", "workers", "trials"), ("pair", "group"))
-"""Two scripts with a cluster each, which mostly wait; in an order in which nodes that come serve the next kind as well."""
+"""Two scripts with a cluster each, which mostly wait; in an order in which nodes that come serve the next kind as
+well."""
 OFTEN: dict[str, Any] = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "0.5"}
 """Train takes one report every two seconds otherwise."""
 

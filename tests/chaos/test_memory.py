@@ -18,7 +18,8 @@ from tests.processes import json_of
 SAMPLE_BYTES = 4 * heavy.PARAMETERS
 SAMPLES = 25
 LIMIT = 900_000_000
-"""Bytes that the driver may take at its peak, of which torch and Ray take .5 GB: so many samples would take 1.1 GB more."""
+"""Bytes that the driver may take at its peak, of which torch and Ray take .5 GB: so many samples would take 1.1 GB
+more."""
 
 
 @pytest.mark.long

@@ -1,4 +1,5 @@
-"""Whole nodes lost while a chain on them writes or steps: raylets get SIGKILL, their orphaned workers go on for a while."""
+"""Whole nodes lost while a chain on them writes or steps: raylets get SIGKILL, their orphaned workers go on for a
+while."""
 
 from __future__ import annotations
 

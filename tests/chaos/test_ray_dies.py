@@ -1,4 +1,5 @@
-"""A Ray whose own processes die: the call says how to go on, and the resumed one ends with an undisturbed run's samples."""
+"""A Ray whose own processes die: the call says how to go on, and the resumed one ends with an undisturbed run's
+samples."""
 
 from __future__ import annotations
 

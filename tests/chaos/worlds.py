@@ -135,8 +135,9 @@ def check_pair(root: Storage, plan: Comparison) -> None:
 def check_work(folder: Path, chains: Mapping[str, ChainSpec]) -> dict[str, int]:
     """Every attempt begins at a checkpoint no older than the newest that was durable when the one before it died.
 
-    Returns how many steps were made again, counted where they are made; how many depends on how soon the writer's thread
-    gets its turn. When a checkpoint is due is tested by a simulated clock, in tests/orchestration/test_checkpoint_policy.py.
+    Returns how many steps were made again, counted where they are made; how many depends on how soon the writer's
+    thread gets its turn. When a checkpoint is due is tested by a simulated clock, in
+    tests/orchestration/test_checkpoint_policy.py.
     """
     again = losses = busy = 0
     by_key: dict[str, list[dict[str, Any]]] = {plans.key(spec): [] for spec in chains.values()}

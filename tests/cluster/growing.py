@@ -1,4 +1,5 @@
-"""A run on a cluster that has no GPU, and no CPU for a chain, until its autoscaler adds nodes. Prints what it saw as JSON."""
+"""A run on a cluster that has no GPU, and no CPU for a chain, until its autoscaler adds nodes. Prints what it saw as
+JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Ray clusters on this machine, with raylets as nodes: started and ended by scripts that have a session to themselves."""
+"""Ray clusters on this machine, with raylets as nodes: started and ended by scripts that have a session to
+themselves."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def add(made: Cluster, *, accelerator: str | None = None, **resources: float) ->
 
 @contextlib.contextmanager
 def autoscaling(folder: str, **most: int) -> Iterator[Cluster]:
-    """A head without CPUs whose autoscaler adds nodes of one CPU and one GPU, ``gpu=2`` of them at most, as raylets here."""
+    """A head without CPUs whose autoscaler adds nodes of one CPU and one GPU, ``gpu=2`` of them at most, as raylets
+    here."""
     address = f"{ray._private.services.get_node_ip_address()}:{free_ports(1)[0]}"
     kinds = {
         kind: {

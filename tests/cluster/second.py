@@ -1,4 +1,5 @@
-"""A run of another process on a cluster that is in use: writes a file when it waits, prints as JSON what it was events."""
+"""A run of another process on a cluster that is in use: writes a file when it waits, prints as JSON what it was
+events."""
 
 from __future__ import annotations
 

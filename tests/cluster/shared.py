@@ -1,8 +1,8 @@
 """Runs on one cluster whose nodes come and go: a script, since Ray connects once. Prints what it saw as JSON.
 
 Two nodes of one CPU. A run's chains land on both; a second run, of the same name, finds no room and says so; one node
-leaves, a larger one joins, and the second run is over before the first, which then has a GPU shared, a type of GPU that is not
-there, a slot that nobody has and a worker of another version behind it.
+leaves, a larger one joins, and the second run is over before the first, which then has a GPU shared, a type of GPU that
+is not there, a slot that nobody has and a worker of another version behind it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def main(folder: Path, temporary: str) -> dict[str, Any]:
 
 
 def come_and_go(folder: Path, made: Any, leaving: Any, pool: ThreadPoolExecutor) -> dict[str, Any]:
-    """A run that loses a node and is given a larger one; a second one waits for room meanwhile, and finds it there, too."""
+    """A run that loses a node and is given a larger one; a second one waits for room meanwhile, and finds it there,
+    too."""
     task, diary = Gated(str(folder / "first"), AT), Diary()
     plan, first = comparison(task, chains=3, steps=STEPS, block=BLOCK), Storage(folder / "first" / "store")
     with Lease(first, RUN) as lease:

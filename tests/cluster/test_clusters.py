@@ -1,4 +1,5 @@
-"""Runs on clusters of several raylets: nodes that leave, join and are added on demand, and two runs on the same ones."""
+"""Runs on clusters of several raylets: nodes that leave, join and are added on demand, and two runs on the same
+ones."""
 
 from __future__ import annotations
 

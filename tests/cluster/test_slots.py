@@ -144,7 +144,10 @@ def test_a_node_without_raychains_is_one_line() -> None:
     made = workers_of(cluster)
     made.ask_for(1)
     cause = ModuleNotFoundError("No module named 'raychains'")
-    text = "Traceback\nRuntimeError: The actor failed to import on the worker.\nModuleNotFoundError: No module named 'raychains'"
+    text = (
+        "Traceback\nRuntimeError: The actor failed to import on the worker.\nModuleNotFoundError: No module named "
+        "'raychains'"
+    )
     cluster.answer = failure(RayTaskError("ready", text, cause))
     with refused("nodes must have raychains", __version__, "a worker has none"):
         made.take(made.references()[0])
@@ -215,7 +218,7 @@ def waiting(cluster: Recorded, up: int, pending: int, **settings: Any) -> tuple[
     resources, clock = ResourceConfig(**settings), Time()
     asked: Any = Asked(up, pending)
     share = resources.gpus_per_evaluator
-    return ResourceWait(resources.slots(cluster), asked, resources.slot_timeout, share, clock), clock  # type: ignore[arg-type]
+    return ResourceWait(resources.slots(cluster), asked, resources.slot_timeout, share, clock), clock
 
 
 def test_a_run_without_room_says_so_at_once_and_ends_after_the_timeout() -> None:

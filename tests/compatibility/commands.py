@@ -8,8 +8,8 @@ FINISHED = (
 MEASURES = ("calibration", "diagnostics", "diversity")
 """Of that run."""
 INTERRUPTED = (
-    f"run {DIGITS} --sampler csghmc --precision fp64 --chains 3 --repeats 1 --epochs 300 --cycles 6 --samples-per-cycle 2 "
-    "--concurrent 1 --checkpoint-every .1"
+    f"run {DIGITS} --sampler csghmc --precision fp64 --chains 3 --repeats 1 --epochs 300 --cycles 6 "
+    "--samples-per-cycle 2 --concurrent 1 --checkpoint-every .1"
 )
 """Killed while its second chain ran. In double precision the other CPUs' rounding changes little."""
 DENSITY = "run --task mixture25 --sampler csghmc --chains 2 --repeats 2 --steps 2000 --cycles 4"

@@ -56,7 +56,8 @@ def environment() -> dict[str, str]:
 
 
 def interrupt(folder: Path) -> None:
-    """Start the run and kill it, workers and driver, while its second chain has samples and a checkpoint but is not through."""
+    """Start the run and kill it, workers and driver, while its second chain has samples and a checkpoint but is not
+    through."""
     process = subprocess.Popen(
         [sys.executable, "-m", "raychains.cli", *INTERRUPTED.split(), "--name", "interrupted", "--store", "store"],
         cwd=folder, start_new_session=True, env=environment(),

@@ -17,7 +17,8 @@ SHOWN = 3
 
 
 def described(store: Path, digest: str) -> dict[str, dict[str, Any]]:
-    """Of each sample of a finished chain, by variable and index: sha256 of its tensors, their norms and first numbers."""
+    """Of each sample of a finished chain, by variable and index: sha256 of its tensors, their norms and first
+    numbers."""
     chain = store / "chains" / digest
     found = {}
     for row in pq.read_table(chain / "samples.parquet").to_pylist():

@@ -213,7 +213,8 @@ def test_checkpoints_of_the_first_version_go_on_to_the_samples_that_it_gives(fol
 def test_the_killed_run_is_finished_with_the_samples_that_the_first_version_gives(
     grown: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It comes before the other tests that run something: their drivers would clear away the lease of the killed one."""
+    """It comes before the other tests that run something: their drivers would clear away the lease of the killed
+    one."""
     run = "store/runs/interrupted"
     before = status(run, capsys)
     states = {chain["digest"]: chain["state"] for chain in before["chains"]}

@@ -42,7 +42,7 @@ class Simulated:
         self.came = self.world.now
         place = "here" if self.local else f"host{self.n}"
         leases = Delayed(self.world, driver_id(self.n))
-        self.claim = Claim(leases, about(self.n, place=place), gone, lambda: self.world.now + self.skew)  # type: ignore[arg-type]
+        self.claim = Claim(leases, about(self.n, place=place), gone, lambda: self.world.now + self.skew)
         self.waits = itertools.chain(FIRST_RENEWALS, itertools.repeat(RENEW_EVERY))
 
     def asleep(self, t: float) -> bool:

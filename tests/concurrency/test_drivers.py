@@ -21,7 +21,10 @@ from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
 from tests.pool import unpaged
 from tests.processes import RAYCHAINS, SECONDS, kill_session, sessions, until
 
-COMMAND = "run --task mixture25 --sampler sghmc --schedule cyclical --repeats 4 --steps 20000 --cycles 3 --checkpoint-every 0.5"
+COMMAND = (
+    "run --task mixture25 --sampler sghmc --schedule cyclical --repeats 4 --steps 20000 --cycles 3 "
+    "--checkpoint-every 0.5"
+)
 MEMORY = ("--object-store-memory", "100000000")
 """Of a Ray that a command starts."""
 
@@ -82,7 +85,8 @@ def test_one_driver_a_name_a_killed_one_is_followed_at_once_and_shared_chains_ha
 
 
 def followed(drive: Callable[..., Driver], here: Callable[..., tuple[int, str]], store: Path) -> set[str]:
-    """A driver stands still and is killed, one shares its chains, this process has its name: the chains that it began."""
+    """A driver stands still and is killed, one shares its chains, this process has its name: the chains that it
+    began."""
     first = drive("--name", "r", "--chains", "2")
     begun: set[str] = set()
 

@@ -67,9 +67,12 @@ def test_a_driver_whose_entry_is_not_listed_publishes_it_again_and_never_counts_
 @pytest.mark.parametrize(
     "changed",
     [
-        {"driver_id": driver_id(2)}, {"driver_id": "../x"}, {"run": "a\nb"}, {"run": ""}, {"run": None}, {"host": "\x1b[31m"},
-        {"host": "h" * 256}, {"place": 3}, {"pid": 0}, {"pid": -1}, {"pid": True}, {"pid": 2**31}, {"pid": "1"}, {"pid": 1.0},
-        {"process": "a b"}, {"since": -1}, {"since": 1.5}, {"since": "0"}, {"since": True}, {"given_up": "d"}, {"renewals": "x"},
+        {"driver_id": driver_id(2)}, {"driver_id": "../x"}, {"run": "a\nb"}, {"run": ""}, {"run": None},
+        {"host": "\x1b[31m"},
+        {"host": "h" * 256}, {"place": 3}, {"pid": 0}, {"pid": -1}, {"pid": True}, {"pid": 2**31}, {"pid": "1"},
+        {"pid": 1.0},
+        {"process": "a b"}, {"since": -1}, {"since": 1.5}, {"since": "0"}, {"since": True}, {"given_up": "d"},
+        {"renewals": "x"},
     ],
     ids=str,
 )  # fmt: skip

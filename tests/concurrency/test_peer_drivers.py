@@ -1,4 +1,5 @@
-"""Chains that other drivers run: the coordinator's part, two coordinators over one store, and the looks at a real one."""
+"""Chains that other drivers run: the coordinator's part, two coordinators over one store, and the looks at a real
+one."""
 
 from __future__ import annotations
 

@@ -92,7 +92,8 @@ class Slow:
 
 
 def test_chains_that_two_slots_of_a_pack_start_at_once_are_both_there(tmp_path: Path) -> None:
-    """One that is missing is begun elsewhere, while its first attempt waits, and with it the pack, for who takes its samples."""
+    """One that is missing is begun elsewhere, while its first attempt waits, and with it the pack, for who takes its
+    samples."""
     plan = comparison(Mixture25(), chains=2, steps=400, block=100)
     specs = [replace(spec, pack=2) for spec in plan.chains().values()]
     actor = Actor(

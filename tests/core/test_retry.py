@@ -15,7 +15,10 @@ from tests.processes import SECONDS
 
 PASSING = ["EIO", "ESTALE", "EAGAIN", "EINTR", "ETIMEDOUT", "ECONNRESET", "ECONNREFUSED", "EPIPE", "EBUSY"]
 LASTING = ["ENOENT", "EACCES", "EPERM", "EINVAL", "EROFS", "EISDIR", "ENOTDIR", "EEXIST", "ENAMETOOLONG", "EFBIG"]
-S3 = "When initiating multiple part upload for key 'x' in bucket 'b': AWS Error {} during CreateMultipartUpload operation: {}"
+S3 = (
+    "When initiating multiple part upload for key 'x' in bucket 'b': AWS Error {} during CreateMultipartUpload "
+    "operation: {}"
+)
 
 
 @pytest.mark.parametrize("name", [*PASSING, "ENETUNREACH"])

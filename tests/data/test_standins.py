@@ -1,4 +1,5 @@
-"""Stand-ins of the published sets: read by the public readers, learnable, never taken for the real ones, made whole or not at all."""
+"""Stand-ins of the published sets: read by the public readers, learnable, never taken for the real ones, made whole or
+not at all."""
 
 from __future__ import annotations
 
@@ -84,7 +85,8 @@ def test_real_sets_have_other_fingerprints(root: Path, real_root: Path) -> None:
 
 @pytest.mark.parametrize("name", [n for n, entry in catalogue.SETS.items() if "train" in entry.splits])
 def test_classes_can_be_learned_but_not_without_errors(name: str, root: Path) -> None:
-    """Chance errs 1 − 1/classes of 100 images; the bound is more than 5 of its standard errors (3 % for ten classes) below."""
+    """Chance errs 1 − 1/classes of 100 images; the bound is more than 5 of its standard errors (3 % for ten classes)
+    below."""
     error = centroid_error(sets.load(name, "train", root), sets.load(name, "test", root))
     assert 0 < error < (0.6 if catalogue.SETS[name].classes == 10 else 0.8)
 

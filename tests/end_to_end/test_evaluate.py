@@ -180,9 +180,18 @@ def test_a_wrong_wish_is_one_line_and_costs_no_results(
 
 def test_a_density_has_the_mass_that_each_cycle_explored(evaluated: rc.Result) -> None:
     result = sampling.sample(
-        tasks.make("two-modes", sharp=0.3, flat=0.6), sampler="csgld", steps=4_000, cycles=4, lr=0.01, exploration=0.25, chains=1, repeats=2,
-        store=evaluated.store.root.uri, name="density", concurrent=1,
-    )  # fmt: skip
+        tasks.make("two-modes", sharp=0.3, flat=0.6),
+        sampler="csgld",
+        steps=4_000,
+        cycles=4,
+        lr=0.01,
+        exploration=0.25,
+        chains=1,
+        repeats=2,
+        store=evaluated.store.root.uri,
+        name="density",
+        concurrent=1,
+    )
     rc.evaluate(result.path, weights=["truncated"], measures=["diagnostics", "reference"])
     weights = result.store.table("weights").to_pandas()
     assert len(weights) == 8 and np.allclose(weights.groupby("repeat")["weight"].sum(), 1)

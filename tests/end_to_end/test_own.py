@@ -1,4 +1,5 @@
-"""Tasks given as objects through real Ray actors: the samples of a chain alone, results without the object, one line else."""
+"""Tasks given as objects through real Ray actors: the samples of a chain alone, results without the object, one line
+else."""
 
 from __future__ import annotations
 
@@ -202,7 +203,8 @@ def test_a_task_of_the_current_folder_runs_in_workers_started_elsewhere(
 def test_metrics_of_ones_own_stand_beside_the_built_in_ones(
     run: tuple[Any, rc.Result], settings: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The chains are those of the first run: metrics change no sample. One that fails on a whole split is nan, and a warning."""
+    """The chains are those of the first run: metrics change no sample. One that fails on a whole split is nan, and a
+    warning."""
     mean_error = rc.Metric(
         name="mae",
         label="Mean absolute error",

@@ -1,4 +1,5 @@
-"""A user's own sampler, schedule and task: nothing of them is imported because a store names it; names by entry points."""
+"""A user's own sampler, schedule and task: nothing of them is imported because a store names it; names by entry
+points."""
 
 from __future__ import annotations
 
@@ -68,8 +69,8 @@ def make_task():
 
 MEASURE = rc.Measure(name="none", about="nothing", tables=lambda context: {}, figures={})
 '''
-RUN_COMMAND = """run --task own-digits --sampler mine-sgld --schedule warm --lr .1 --epochs 2 --batch-size 100 --chains 1
---name own --callback counting"""
+RUN_COMMAND = """run --task own-digits --sampler mine-sgld --schedule warm --lr .1 --epochs 2 --batch-size 100
+--chains 1 --name own --callback counting"""
 ENTRY_POINTS = """
 [raychains.samplers]
 mine-sgld = own_parts:Mine

@@ -1,4 +1,5 @@
-"""A person's script and a person's folder as real processes: a lambda in ``__main__``, kill -9, resume; the templates."""
+"""A person's script and a person's folder as real processes: a lambda in ``__main__``, kill -9, resume; the
+templates."""
 
 from __future__ import annotations
 

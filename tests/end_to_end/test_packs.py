@@ -1,4 +1,5 @@
-"""A run of packed chains as real processes: kill -9 in its middle, resume, and the bytes of chains that nothing disturbed."""
+"""A run of packed chains as real processes: kill -9 in its middle, resume, and the bytes of chains that nothing
+disturbed."""
 
 from __future__ import annotations
 

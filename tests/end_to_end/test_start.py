@@ -1,4 +1,5 @@
-"""A last layer's posterior through every room: partial samples, evaluation, prediction, and a resume without the start's file."""
+"""A last layer's posterior through every room: partial samples, evaluation, prediction, and a resume without the
+start's file."""
 
 from __future__ import annotations
 

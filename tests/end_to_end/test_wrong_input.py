@@ -18,7 +18,7 @@ compare --cycles 0 | --cycles must be an integer of at least 1, got 0
 compare --cycles 2001 | --cycles must be at most the number of steps (2000), got 2001
 compare --cycles 1999 | --cycles must divide the run
 compare --chains 0 | --chains must be an integer in [1, 10000], got 0
-compare --task digit | mixture25, mnist-1v7, mnist-cnn, mnist-mlp, two-modes, uci-airfoil, uci-bikesharing, uci-concrete, uci-energy, uci-protein, uci-yacht, got 'digit'; did you mean 'digits'?
+compare --task digit | got 'digit'; did you mean 'digits'?
 compare --sampler sghcm | did you mean 'sghmc'?
 compare --sampler sgld sgld | --sampler must name each choice once
 compare --schedule cyclic | did you mean 'cyclical'?
@@ -51,7 +51,7 @@ reproduce fig1 --max-hours 0 | --max-hours must be a finite number above 0, got 
 reproduce fig1 --name mine | --name must be left out of a reproduction, got 'mine': every comparison has its own
 run --max-failures -1 | --max-failures must be an integer of at least 0, got -1
 run --max-failures many | --max-failures must be an integer, got 'many'
-compare --on-divergence restart | --on-divergence must be one of drop-chain, restart-cycle, stop, got 'restart'; did you mean 'restart-cycle'?
+compare --on-divergence restart | got 'restart'; did you mean 'restart-cycle'?
 compare --evaluators 0 | --evaluators must be an integer of at least 1
 compare --object-store-memory 1 | --object-store-memory must lie between
 compare --address ray://somewhere:10001 | --address must not be a Ray Client one
@@ -83,7 +83,7 @@ sweep --keep-predictions all | --keep-predictions must be left out of a sweep, g
 sweep --budget 8 | --budget is gone since this version: use --epochs
 evaluate some/runs/run --resume | --resume must be left out of an evaluation, got True: what is stored is not made again
 evaluate some/runs/run --gpus-per-chain 1 | --gpus-per-chain must be left out of an evaluation, got 1.0: no chain is run
-evaluate some/runs/run --name mine | --name must be left out of an evaluation, got 'mine': results lie in the run's folder
+evaluate some/runs/run --name mine | --name must be left out of an evaluation, got 'mine': results lie in the run's
 status some/runs/run --port 8001 --web | --web is gone since this version: use --watch or, in the command of
 status nowhere | PATH must be STORE/runs/NAME, STORE/sweeps/NAME or STORE, got 'nowhere'
 status no/store/runs/one | there are none yet
@@ -116,8 +116,8 @@ fit --minutes 5 --budget 300 | --budget must be left out beside --minutes, which
 fit --folds 2 | --folds must be left out for task digits, got 2: only tasks of Task.from_module can be divided
 fit --task mixture25 | --task must be a network's, got 'mixture25': a density has no examples to hold out
 run --sample-only zz* | --sample-only must be left out without --init-from, got 'zz*': the other parameters stay
-run --epochs 1 --batch-size 500 | --epochs must be at least 17, got 1: by default a chain has 4 cycles, with noise in 20% of each
-evaluate some/runs/run --reference a.npy | --reference must be left out without the measure fidelity, which compares with it, got 'a.npy'
+run --epochs 1 --batch-size 500 | --epochs must be at least 17, got 1: by default a chain has 4 cycles, with noise in
+evaluate some/runs/run --reference a.npy | --reference must be left out without the measure fidelity, which compares
 comprae | did you mean 'compare'?
 """
 """What is typed, and what is said."""

@@ -62,7 +62,7 @@ def test_of_a_regression_they_are_percentiles_too(k: int) -> None:
     found = intervals(rows, names)
     assert list(found) == names
     for name in names:
-        expected = own_replicates(lambda r, name=name: metrics.of_points(name, r), rows, RESAMPLES, 0)  # type: ignore[misc]
+        expected = own_replicates(lambda r, name=name: metrics.of_points(name, r), rows, RESAMPLES, 0)
         if name == "coverage_error":  # scatter counts as error, and a resample's scatters once more
             expected = np.maximum(expected - expected.mean() + metrics.of_points(name, rows), 0.0)
         assert found[name] == pytest.approx(percentiles(expected), rel=1e-10), name
@@ -134,7 +134,7 @@ def test_a_paired_difference_is_that_of_the_same_draws() -> None:
     found = paired(first, second)
     assert list(found) == ["nll", "brier"]
     for name, one in found.items():
-        each = [own_replicates(lambda t, name=name: t[name].mean(), t, RESAMPLES, 0) for t in (first, second)]  # type: ignore[misc]
+        each = [own_replicates(lambda t, name=name: t[name].mean(), t, RESAMPLES, 0) for t in (first, second)]
         assert (one.low, one.high) == pytest.approx(percentiles(each[0] - each[1]), rel=1e-9)
         assert one.value == pytest.approx(first[name].mean() - second[name].mean(), rel=1e-12)
         assert one.high - one.low < np.diff(percentiles(each[0]))[0]

@@ -19,7 +19,8 @@ def ar1(rng: np.random.Generator, rho: float, shape: tuple[int, ...]) -> np.ndar
 
 @pytest.mark.parametrize("rho", [-0.3, 0.0, 0.5, 0.9])
 def test_ess_of_an_autoregression_is_known(rho: float) -> None:
-    """The bulk ESS of a Gaussian process is that of its mean, n(1−ρ)/(1+ρ), but for the ranks (arcsine law: a little)."""
+    """The bulk ESS of a Gaussian process is that of its mean, n(1−ρ)/(1+ρ), but for the ranks (arcsine law: a
+    little)."""
     x = ar1(np.random.default_rng(1), rho, (4, 10_000))
     exact = x.size * (1 - rho) / (1 + rho)
     assert diagnostics.ess(x, "mean") == pytest.approx(exact, rel=0.1)
@@ -28,7 +29,8 @@ def test_ess_of_an_autoregression_is_known(rho: float) -> None:
 
 @pytest.mark.parametrize("rho", [0.0, 0.9])
 def test_tail_ess_of_an_autoregression_is_that_of_the_indicator(rho: float) -> None:
-    """Independent: n/(1 + 2 Σ corr(1[x₀ ≤ q], 1[x_t ≤ q])), q the 5 % quantile, by the bivariate normal distribution."""
+    """Independent: n/(1 + 2 Σ corr(1[x₀ ≤ q], 1[x_t ≤ q])), q the 5 % quantile, by the bivariate normal
+    distribution."""
     from scipy.stats import multivariate_normal, norm
 
     q = norm.ppf(0.05)

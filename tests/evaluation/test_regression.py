@@ -189,7 +189,8 @@ def test_a_sigma_that_no_float_holds_is_infinite() -> None:
 
 
 def test_crps_of_thousands_of_equal_samples_is_one_gaussians() -> None:
-    """σ·(z(2Φ(z) − 1) + 2φ(z) − 1/√π), z = (y − μ)/σ: Gneiting & Raftery 2007, eq. 21; pairs of 60,000 samples would take hours."""
+    """σ·(z(2Φ(z) − 1) + 2φ(z) − 1/√π), z = (y − μ)/σ: Gneiting & Raftery 2007, eq. 21; pairs of 60,000 samples would
+    take hours."""
     means, sigmas = np.full((60_000, 3, 1), 0.5), np.full((60_000, 3), 0.2)
     z = np.array([-4.0, 0.0, 1.3])
     one = 0.2 * (z * (2 * special.ndtr(z) - 1) + 2 * stats.norm.pdf(z) - 1 / math.sqrt(math.pi))
@@ -237,7 +238,8 @@ def test_a_network_that_gives_its_noise_is_scipys_mixture() -> None:
 
 
 def test_a_single_gaussian_has_its_closed_forms() -> None:
-    """NLL of the mixture and of its moments are one; the CRPS is σ(z(2Φ(z) − 1) + 2φ(z) − 1/√π) (Gneiting & Raftery 2007)."""
+    """NLL of the mixture and of its moments are one; the CRPS is σ(z(2Φ(z) − 1) + 2φ(z) − 1/√π) (Gneiting & Raftery
+    2007)."""
     split, states, (means,), (sigmas,) = gaussian_case(1)
     y = split.targets[:, 0]
     (found,) = split.summarise(evaluated(split, states))

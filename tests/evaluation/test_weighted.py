@@ -47,9 +47,12 @@ def regression(blocks: list[Any], weights: Any = None) -> Reduced:
 
 def pointwise(blocks: list[Any], weights: Any = None) -> Reduced:
     split = Pointwise(
-        model=torch.nn.Linear(1, 1), inputs=torch.zeros(N, 1), targets=torch.zeros(N), loss=torch.nn.functional.mse_loss,
+        model=torch.nn.Linear(1, 1),
+        inputs=torch.zeros(N, 1),
+        targets=torch.zeros(N),
+        loss=torch.nn.functional.mse_loss,
         fingerprint="",
-    )  # fmt: skip
+    )
     return split.reduce([b[:, 0].astype(np.float64) for b in blocks], 0, weights)
 
 

@@ -1,4 +1,5 @@
-"""The quick-start notebook in a real kernel: a live view, then its result, its figures and its predictions in its outputs."""
+"""The quick-start notebook in a real kernel: a live view, then its result, its figures and its predictions in its
+outputs."""
 
 from __future__ import annotations
 
@@ -120,5 +121,5 @@ def test_predictions_are_probabilities(executed: Executed) -> None:
     last = cells[-1]
     p = np.array([float(n) for n in re.findall(r"\d\.\d*", data_of(last)["text/plain"])]).reshape(3, 10)
     assert (p >= 0).all() and np.allclose(p.sum(1), 1, atol=0.01)
-    samples, accuracy = re.match(r"(\d+) samples; accuracy ([\d.]+)", printed(last)).groups()  # type: ignore[union-attr]
+    samples, accuracy = re.match(r"(\d+) samples; accuracy ([\d.]+)", printed(last)).groups()
     assert int(samples) >= 2 and float(accuracy) > 0.2

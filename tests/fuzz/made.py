@@ -1,4 +1,5 @@
-"""One small real run for all tests of the folder, made without Ray, with a checkpoint and progress as a worker leaves them."""
+"""One small real run for all tests of the folder, made without Ray, with a checkpoint and progress as a worker leaves
+them."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def lines() -> list[str]:
     for each in TRIED.values():
         total.add(each)
     return [
-        f"{kind:<13} {t.inputs:>7,} inputs, {t.failed} with a traceback, {t.slow} above {BOUND} s, {t.large} that took more than "
-        f"{MOST / 1e9:g} GB; slowest {t.seconds:.1f} s, peak {t.peak / 1e9:.2f} GB"
+        f"{kind:<13} {t.inputs:>7,} inputs, {t.failed} with a traceback, {t.slow} above {BOUND} s, {t.large} that "
+        f"took more than {MOST / 1e9:g} GB; slowest {t.seconds:.1f} s, peak {t.peak / 1e9:.2f} GB"
         for kind, t in [*sorted(TRIED.items()), ("all", total)]
     ]

@@ -105,7 +105,8 @@ def damaged(stored: Stored, name: str, data: bytes) -> dict[str, str]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are drawn once and not rendered: what they read of the store stays the same, and takes a tenth of the time."""
+    """Figures are drawn once and not rendered: what they read of the store stays the same, and takes a tenth of the
+    time."""
 
     def render(drawing: Drawing) -> tuple[bytes, bytes]:
         drawing.draw()
@@ -175,9 +176,29 @@ def test_a_damaged_checkpoint_is_never_taken_for_a_whole_one(stored: Stored, dam
 # Plans that are whole JSON and say something else
 
 REPLACEMENTS: list[Any] = [
-    None, True, 0, -1, 1.5, 10**30, "", "x", "../../x", "raychains.tasks.digits:Digits", "os:system", [], {}, [[]], [None],
-    {"kind": "x"}, [1, 2], "\ud800", "nan", "cyclical", float("nan"), float("inf"),
-]  # fmt: skip
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    10**30,
+    "",
+    "x",
+    "../../x",
+    "raychains.tasks.digits:Digits",
+    "os:system",
+    [],
+    {},
+    [[]],
+    [None],
+    {"kind": "x"},
+    [1, 2],
+    "\ud800",
+    "nan",
+    "cyclical",
+    float("nan"),
+    float("inf"),
+]
 
 
 def paths(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -1,7 +1,9 @@
-"""Data roots whose files are torn, replaced or written anew: one line, or the data; nothing is changed, and no file is run.
+"""Data roots whose files are torn, replaced or written anew: one line, or the data; nothing is changed, and no file is
+run.
 
-Stand-ins of all published sets lie in their own formats (idx, CIFAR's batches, MATLAB, .npy, tables of text, pictures), with
-prepared sets in parquet beside them; the md5s that the root declares are mostly written anew, so that readers see the harm.
+Stand-ins of all published sets lie in their own formats (idx, CIFAR's batches, MATLAB, .npy, tables of text, pictures),
+with prepared sets in parquet beside them; the md5s that the root declares are mostly written anew, so that readers see
+the harm.
 """
 
 from __future__ import annotations
@@ -136,11 +138,26 @@ def bits(data: bytes, chance: random.Random) -> bytes:
 
 def array(chance: random.Random, like: np.ndarray) -> np.ndarray:
     """Return another array than a file should hold."""
-    return chance.choice([
-        lambda: like[:0], lambda: like[:1], lambda: like.astype(np.float64), lambda: like.astype(np.int64), lambda: like.reshape(-1), lambda: like[None],
-        lambda: np.concatenate([like, like]), lambda: like * 0 + 255, lambda: like.astype(object), lambda: like.astype("U3"), lambda: np.array(3), lambda: like.T,
-        lambda: np.zeros(like.shape, [("a", "u1")]), lambda: np.full(like.shape, np.nan), lambda: like.astype(">i8"), lambda: np.asfortranarray(like),
-    ])()  # fmt: skip
+    return chance.choice(
+        [
+            lambda: like[:0],
+            lambda: like[:1],
+            lambda: like.astype(np.float64),
+            lambda: like.astype(np.int64),
+            lambda: like.reshape(-1),
+            lambda: like[None],
+            lambda: np.concatenate([like, like]),
+            lambda: like * 0 + 255,
+            lambda: like.astype(object),
+            lambda: like.astype("U3"),
+            lambda: np.array(3),
+            lambda: like.T,
+            lambda: np.zeros(like.shape, [("a", "u1")]),
+            lambda: np.full(like.shape, np.nan),
+            lambda: like.astype(">i8"),
+            lambda: np.asfortranarray(like),
+        ]
+    )()
 
 
 def idx(data: bytes, chance: random.Random) -> bytes:
@@ -359,9 +376,16 @@ def prepared(root: Root) -> None:
 
 
 USES: dict[str, tuple[Callable[[Root], None], ...]] = {
-    "idx": (published,), "cifar": (published,), "mat": (published,), "npy": (corruptions,), "table": (tables,), "picture": (pictures,),
-    "shard": (prepared,), "manifest": (prepared,), "declaration": (published, corruptions, tables),
-}  # fmt: skip
+    "idx": (published,),
+    "cifar": (published,),
+    "mat": (published,),
+    "npy": (corruptions,),
+    "table": (tables,),
+    "picture": (pictures,),
+    "shard": (prepared,),
+    "manifest": (prepared,),
+    "declaration": (published, corruptions, tables),
+}
 TASKS = {
     "idx": "mnist-mlp",
     "cifar": "cifar10-lenet",

@@ -1,4 +1,5 @@
-"""Wrong inputs and the one line that each is; one of them as a person's shell gives it, a process and its exit status."""
+"""Wrong inputs and the one line that each is; one of them as a person's shell gives it, a process and its exit
+status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Malformed arguments of the Python API: one line that says what is allowed, before anything is written; or they work."""
+"""Malformed arguments of the Python API: one line that says what is allowed, before anything is written; or they
+work."""
 
 from __future__ import annotations
 
@@ -117,8 +118,11 @@ CASES: list[tuple[str, str, str, str]] = [
     ("rc.run", "sampler", "[]", "sampler must be a name"),
     ("rc.run", "sampler", "Sampler", "sampler must name a subclass of raychains.Sampler"),
     ("rc.run", "temperature_ramp", "1.5", "temperature_ramp must lie in [0, 1), got 1.5"),
-    ("rc.Task.from_log_density(init)", "init", "tensor sparse", "init must hold dense tensors, got a sparse one as numbers"),
-    ("rc.Task.from_log_density(init)", "init", "tensor meta", "init must hold tensors with values, got one on the device meta"),
+    ("rc.Task.from_log_density(init)", "init", "tensor "
+                                               "sparse", "init must hold dense tensors, got a sparse one as numbers"),
+    ("rc.Task.from_log_density(init)", "init", "tensor "
+                                               "meta", "init must hold tensors with values, got one on the device "
+                                                       "meta"),
     ("rc.Metric", "digits", "True", "digits must be an integer in [0, 20], got True"),
     ("rc.Metric", "better", "None", "better must be 'lower', 'higher' or 'neither', got None"),
     ("result.export", "progress", "' '", "progress must be a function of (samples written, samples), got ' '"),
@@ -144,10 +148,13 @@ CASES: list[tuple[str, str, str, str]] = [
     ("rc.PosteriorPredictive.load", "file", "NUL", "file must be a path"),
     ("rc.Task.from_module", "defaults", "'x'", "defaults must be a dict of options by name"),
     ("rc.Task.from_module", "version", "10**5000", "version must be a text or an integer"),
-    ("rc.Task.from_module", "loss", "array empty", "loss must be 'cross_entropy', 'gaussian', 'heteroscedastic', 'bernoulli'"),
+    ("rc.Task.from_module", "loss", "array "
+                                    "empty", "loss must be 'cross_entropy', 'gaussian', 'heteroscedastic', "
+                                             "'bernoulli'"),
     ("rc.Task.from_log_density", "dim", "10**12", "dim must be at most 10,000,000"),
     ("rc.Task.from_log_density", "names", "huge range", "names must be 2 different texts"),
-    ("rc.run", "sample_only", "escape", "sample_only must be left out without `init_from`, got '\\x1b[31mred\\nx': the other"),
+    ("rc.run", "sample_only", "escape", "sample_only must be left out without `init_from`, got '\\x1b[31mred\\nx': "
+                                        "the other"),
     ("rc.reproduce", "progress", "tensor 2-d", "progress must be true or false"),
 ]  # fmt: skip
 

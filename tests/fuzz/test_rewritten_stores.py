@@ -1,4 +1,5 @@
-"""Stores whose files were written anew with other contents and right checksums, so that what lies behind the checks is reached."""
+"""Stores whose files were written anew with other contents and right checksums, so that what lies behind the checks is
+reached."""
 
 from __future__ import annotations
 

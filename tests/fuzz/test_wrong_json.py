@@ -1,4 +1,5 @@
-"""Specs and comparisons as JSON that is not what we wrote: a `UserError` in one line, or an object that writes itself again."""
+"""Specs and comparisons as JSON that is not what we wrote: a `UserError` in one line, or an object that writes itself
+again."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""Proof that samples stay what they are: recorded numbers (golden.json), and the bytes of an earlier commit (`make golden`)."""
+"""Proof that samples stay what they are: recorded numbers (golden.json), and the bytes of an earlier commit (`make
+golden`)."""

@@ -1,8 +1,9 @@
 """Small chains of every sampler, and a script that runs them under whichever raychains PYTHONPATH names.
 
-`python chains.py run FOLDER` writes the events of every chain to FOLDER/fresh.json and a checkpoint of each, taken in the
-middle, to FOLDER/checkpoints, says so and goes on until it is killed. `python chains.py resume FOLDER OUT` continues these
-checkpoints and writes the events to OUT. Image tasks need the data root that tests/golden/data.py writes.
+`python chains.py run FOLDER` writes the events of every chain to FOLDER/fresh.json and a checkpoint of each, taken in
+the middle, to FOLDER/checkpoints, says so and goes on until it is killed. `python chains.py resume FOLDER OUT`
+continues these checkpoints and writes the events to OUT. Image tasks need the data root that tests/golden/data.py
+writes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from torch import nn
 import raychains as rc
 
 CODEC = ("raychains.store.codec",)
-"""Where versions of raychains have the functions that turn a chain's state into a checkpoint's bytes, the newest first."""
+"""Where versions of raychains have the functions that turn a chain's state into a checkpoint's bytes, the newest
+first."""
 STEPS, CUT = 24, 12
 """A chain is cut in the middle of an epoch, of a log interval and of a block of draws."""
 READY = "checkpoints are written"

@@ -1,7 +1,7 @@
 """`make golden`: the samples of this working tree and of an earlier commit, made on this machine, byte for byte.
 
-Both run every chain of tests/golden/chains.py from its start, and again from a checkpoint on disk after SIGKILL; this tree
-also continues the earlier commit's checkpoints; and both run `raychains run` once.
+Both run every chain of tests/golden/chains.py from its start, and again from a checkpoint on disk after SIGKILL; this
+tree also continues the earlier commit's checkpoints; and both run `raychains run` once.
 """
 
 from __future__ import annotations

@@ -86,11 +86,13 @@ def _digest(options: rc.Run, task: rc.Task | None = None) -> str:
 
 
 MEASURED = ("digits", "mnist-", "cifar10-resnet18")
-"""Tasks with a last layer that a Laplace approximation measures: some, since others' is too large or their prior another."""
+"""Tasks with a last layer that a Laplace approximation measures: some, since others' is too large or their prior
+another."""
 
 
 def digests() -> dict[str, Any]:
-    """Every task under every method with the defaults of `raychains run`; of folders' pictures, which are not there, the size."""
+    """Every task under every method with the defaults of `raychains run`; of folders' pictures, which are not there,
+    the size."""
     with _small_data():
         return {
             name: {

@@ -2,18 +2,19 @@
 
     python -m tests.gpu.check --device cuda --out gpu.json
 
-Seven groups of rows: ``law/…`` compares every sampler's draws with its exact law (or, for SAM and bSAM, its path with a plain
-transcription), ``cpu/…`` steps of networks in double precision with the same steps on the CPU, ``recorded/…`` on a GPU chains whose
-gradients are recorded with others, ``pack/…`` packed chains with themselves in other rows and by themselves, ``resume/…`` continues
-chains in a new process and compares every byte, ``run/…`` does so with `raychains run`, whose two chains share the device or are
-killed, ``benchmark/…`` measures what benchmarks/chain.py does, on stand-ins of the data sets. Neither Ray, pytest nor any data set
-is needed; where Ray is not installed, ``run/…`` is left out.
+Seven groups of rows: ``law/…`` compares every sampler's draws with its exact law (or, for SAM and bSAM, its path with a
+plain transcription), ``cpu/…`` steps of networks in double precision with the same steps on the CPU, ``recorded/…`` on
+a GPU chains whose gradients are recorded with others, ``pack/…`` packed chains with themselves in other rows and by
+themselves, ``resume/…`` continues chains in a new process and compares every byte, ``run/…`` does so with `raychains
+run`, whose two chains share the device or are killed, ``benchmark/…`` measures what benchmarks/chain.py does, on
+stand-ins of the data sets. Neither Ray, pytest nor any data set is needed; where Ray is not installed, ``run/…`` is
+left out.
 
-The file is rewritten after every check, and beside it a page of the same name, ``gpu.md``. The same command goes on where an
-interrupted one or one with ``--minutes`` has stopped, and repeats checks that failed.
+The file is rewritten after every check, and beside it a page of the same name, ``gpu.md``. The same command goes on
+where an interrupted one or one with ``--minutes`` has stopped, and repeats checks that failed.
 
-The exit status is 1 if a check failed, 3 if some are left. Figures of the benchmark decide nothing, only a benchmark that breaks
-down does.
+The exit status is 1 if a check failed, 3 if some are left. Figures of the benchmark decide nothing, only a benchmark
+that breaks down does.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ ROUNDING = 1e-9
 """Largest difference, in double precision, between a sampler's path and its transcription."""
 
 BY_THEIR_PATH = (AdamW, MCLMC, SWAG)
-"""Samplers whose path on the device is compared with that on the CPU, where all parameters are one; AdamW's with torch's own."""
+"""Samplers whose path on the device is compared with that on the CPU, where all parameters are one; AdamW's with
+torch's own."""
 
 NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
     "digits": ("digits", {"train": 90, "hidden": [32]}),
@@ -73,8 +75,9 @@ NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
 """An MLP, convolutions with pooling, and convolutions with BatchNorm; none draws random numbers of the device."""
 STEPS = 10
 SHARE = 1e-8
-"""Largest difference between a device and the CPU in double precision, as a share of the way that parameters move. Rounding is 1e-16
-of a term, which sums of up to 1e5 terms and BatchNorm enlarge: an H200 differed by 2e-9. Single precision anywhere gives 1e-7 or more."""
+"""Largest difference between a device and the CPU in double precision, as a share of the way that parameters move.
+Rounding is 1e-16 of a term, which sums of up to 1e5 terms and BatchNorm enlarge: an H200 differed by 2e-9. Single
+precision anywhere gives 1e-7 or more."""
 
 
 def law_checks(device: str, lanes: int, dtypes: tuple[torch.dtype, ...]) -> Checks:
@@ -217,7 +220,8 @@ def cpu_checks(device: str) -> Checks:
 
 
 def recorded_checks(specs: dict[str, Callable[[], ChainSpec]], device: str) -> Checks:
-    """Chains whose gradients are recorded against the same ones whose gradients are not, event by event; only GPUs record."""
+    """Chains whose gradients are recorded against the same ones whose gradients are not, event by event; only GPUs
+    record."""
     if not gpus.is_gpu(torch.device(device)):
         return {}
 

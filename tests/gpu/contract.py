@@ -1,7 +1,7 @@
 """The device contract: what a step on a GPU may do, checked where there is none.
 
-Fake ``cuda`` tensors (`fake_cuda`) carry updates and copies, ``meta`` tensors whole steps with their backward pass: neither
-has values. `Contract` sees every operator that torch dispatches on them.
+Fake ``cuda`` tensors (`fake_cuda`) carry updates and copies, ``meta`` tensors whole steps with their backward pass:
+neither has values. `Contract` sees every operator that torch dispatches on them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class Contract(TorchDispatchMode):
     """Refuse what makes a GPU wait for the host or the host for a GPU, and count operators and allocations.
 
     Refused are values read by the host, copies from the device to the CPU, and CPU tensors beside device tensors in any
-    other operator, also within a foreach list. A CPU tensor without dimensions is a number to torch, but it is refused too.
+    other operator, also within a foreach list. A CPU tensor without dimensions is a number to torch, but it is refused
+    too.
 
     Args:
         ahead: refuse copies to the device, too, for which the host waits: it may not run ahead then.
@@ -111,7 +112,8 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class WithoutDriver(torch.Generator):
-    """A generator that says it is on ``device``, with the state of one on the CPU: tensors without values take nothing from it."""
+    """A generator that says it is on ``device``, with the state of one on the CPU: tensors without values take nothing
+    from it."""
 
     def __new__(cls, device: Any = "cpu") -> WithoutDriver:
         made = super().__new__(cls, "cpu")
@@ -143,7 +145,8 @@ class Replayed:
 
 
 def on_meta(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Let chains run on ``meta``, which users cannot choose, as if it was a GPU; return how often the host waits, by function."""
+    """Let chains run on ``meta``, which users cannot choose, as if it was a GPU; return how often the host waits, by
+    function."""
     waits: Counter[str] = Counter()
 
     def is_gpu(device: torch.device) -> bool:
@@ -182,7 +185,8 @@ def on_meta(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def as_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let tensors of the CPU take the paths of a GPU's: noise and dropout by generators, nothing drawn ahead, switches set."""
+    """Let tensors of the CPU take the paths of a GPU's: noise and dropout by generators, nothing drawn ahead, switches
+    set."""
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     monkeypatch.setattr(torch.Tensor, "is_cpu", property(lambda tensor: False))
     monkeypatch.setattr(gpus, "is_gpu", lambda device: True)

@@ -24,8 +24,9 @@ from tests.gpu.runs import Measured
 WIDTH = 3
 STEPS = 2 * HALF
 ROUNDING = 1e-3
-"""Largest difference from the chain by itself, as a share of the largest parameter's size: 24 steps of single precision have
-rounding errors of some 1e-6, which products of other shapes, and MCLMC's divisions by norms, enlarge; other noise differs by 1e-1."""
+"""Largest difference from the chain by itself, as a share of the largest parameter's size: 24 steps of single precision
+have rounding errors of some 1e-6, which products of other shapes, and MCLMC's divisions by norms, enlarge; other noise
+differs by 1e-1."""
 
 Checks = dict[str, tuple[str, Callable[[], Measured]]]
 """By name: the sampler's kind, and the check."""
@@ -98,7 +99,8 @@ def checks(device: str) -> Checks:
 
 
 def compare(name: str, device: str) -> Measured:
-    """A chain in each row beside two others against the same alone in its pack, also through a stop, and against it unpacked."""
+    """A chain in each row beside two others against the same alone in its pack, also through a stop, and against it
+    unpacked."""
     one, task = CASES[name]()
 
     def chain(**change: Any) -> Chain:
@@ -129,7 +131,8 @@ def compare(name: str, device: str) -> Measured:
 
 
 def differing(members: Sequence[Chain], row: int, straight: dict[str, Any], before: Sequence[Any] = ()) -> int:
-    """Run members of one pack to their ends; return how many of a chain's events, and its state, are not the straight ones."""
+    """Run members of one pack to their ends; return how many of a chain's events, and its state, are not the straight
+    ones."""
     pack = Pack(members[0])
     for member in members:
         member.join(pack)

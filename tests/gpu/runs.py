@@ -1,8 +1,8 @@
 """The checks ``run/…`` of `tests.gpu.check`: `raychains run` in processes of its own, with Ray on this machine.
 
-One plan of two chains on digits is run with both sharing the device at the same time, and again so, but killed half-way, with driver
-and Ray, and continued. Their samples are compared with those of the same chains alone on the device, one after the other: in this
-process, and in the long form with `raychains run`, too.
+One plan of two chains on digits is run with both sharing the device at the same time, and again so, but killed
+half-way, with driver and Ray, and continued. Their samples are compared with those of the same chains alone on the
+device, one after the other: in this process, and in the long form with `raychains run`, too.
 """
 
 from __future__ import annotations

@@ -103,7 +103,8 @@ def of_torch(params: list[nn.Parameter]) -> torch.optim.Optimizer:
 
 
 def recorded() -> dict[str, dict[str, tuple[int, float]]]:
-    """The table of docs/concepts/execution.md: by sampler and network, operators and numbers allocated per parameter."""
+    """The table of docs/concepts/execution.md: by sampler and network, operators and numbers allocated per
+    parameter."""
     text = (ROOT / "docs/concepts/execution.md").read_text()
     row = re.compile(
         r"^\| `([\w.-]+)` \| (\d+) \([\d.]+\) \| ([\d.]+) \| (\d+) \([\d.]+\) \| ([\d.]+) \|$", re.MULTILINE

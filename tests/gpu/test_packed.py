@@ -55,7 +55,8 @@ CASES: dict[str, Callable[[], tuple[ChainSpec, Task | None]]] = {
 def test_a_pack_waits_once_for_a_record_of_a_chain_and_for_a_sample_and_never_between(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches, numbers, dropout, gradients, noise and updates of all steps, and the copies to the device, of three chains."""
+    """Batches, numbers, dropout, gradients, noise and updates of all steps, and the copies to the device, of three
+    chains."""
     waits = on_meta(monkeypatch)
     one, task = CASES[name]()
     chains = [Chain(dataclasses.replace(one, chain=i), task, device="meta") for i in range(3)]

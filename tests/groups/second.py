@@ -1,4 +1,5 @@
-"""The command of another driver, which waits for a group's room: writes files when it says so, and when a chain began."""
+"""The command of another driver, which waits for a group's room: writes files when it says so, and when a chain
+began."""
 
 from __future__ import annotations
 

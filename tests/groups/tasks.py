@@ -21,8 +21,8 @@ class Mistaken(Digits):
         marker: a file that says it has happened.
         rank: that makes the mistake.
         step: of the process's first chain; 0 is building its model.
-        pause: seconds of rest in every micro-batch, so that a chain lasts as long as a test needs; among several ranks the
-            later ones take far longer, so that no chain ends while it is to be interrupted.
+        pause: seconds of rest in every micro-batch, so that a chain lasts as long as a test needs; among several ranks
+            the later ones take far longer, so that no chain ends while it is to be interrupted.
     """
 
     def __init__(self, marker: str, rank: int = 1, step: int = 0, pause: float = 0.0) -> None:

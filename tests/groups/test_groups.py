@@ -33,7 +33,8 @@ SETTINGS: dict[str, Any] = {
 
 
 class Killing:
-    """Signals a process, by default SIGKILL to that of rank 1, once the chain has come so far; notes what the run said."""
+    """Signals a process, by default SIGKILL to that of rank 1, once the chain has come so far; notes what the run
+    said."""
 
     def __init__(self, at: int, found: Callable[[], int] | None = None, number: int = signal.SIGKILL) -> None:
         self.at, self.found, self.gone, self.killed, self.number = at, found or rank_1, list[str](), 0, number

@@ -25,7 +25,8 @@ GROUP = """--task digits --sampler csghmc --epochs 4 --cycles 1 --chains 1 --bat
 
 
 class First:
-    """Starts the other driver once chains of this one hold both slots; notes how far the other one is when each of them begins."""
+    """Starts the other driver once chains of this one hold both slots; notes how far the other one is when each of them
+    begins."""
 
     def __init__(self, folder: Path, address: str) -> None:
         self.folder = folder

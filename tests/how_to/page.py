@@ -1,4 +1,5 @@
-"""A page of docs/how-to, done as it says: its files written to a folder outside the project, its tests and scripts run there."""
+"""A page of docs/how-to, done as it says: its files written to a folder outside the project, its tests and scripts run
+there."""
 
 from __future__ import annotations
 

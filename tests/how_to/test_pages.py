@@ -40,10 +40,14 @@ def folder(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def test_one_run_has_a_part_of_every_page(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The pages' tests, then a command with a task, a sampler, a schedule and a callback of one's own, and a measure of its run."""
+    """The pages' tests, then a command with a task, a sampler, a schedule and a callback of one's own, and a measure of
+    its run."""
     run_tests(folder, put(*PARTS, folder=folder, monkeypatch=monkeypatch))
     capsys.readouterr()
-    own = "--task moons:Moons --task-settings width=8 --sampler lm:LM --schedule warmup:Warmup --schedule-settings warmup=.2"
+    own = (
+        "--task moons:Moons --task-settings width=8 --sampler lm:LM --schedule warmup:Warmup --schedule-settings "
+        "warmup=.2"
+    )
     own += " --callback losses:Losses --lr .1 --epochs 20 --chains 2 --repeats 1 --name own"
     with unpaged():  # it is drawn with the measure
         assert main(["run", *own.split(), *ONE_AT_A_TIME]) == 0

@@ -1,4 +1,5 @@
-"""HMC's draws of a network's posterior: energies against the task's own loss, a law in closed form, rounds that go on, refusals."""
+"""HMC's draws of a network's posterior: energies against the task's own loss, a law in closed form, rounds that go on,
+refusals."""
 
 from __future__ import annotations
 

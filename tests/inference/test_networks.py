@@ -68,7 +68,8 @@ def test_our_networks_are_rebuilt_without_parameters_and_say_the_same(name: str)
 @pytest.mark.parametrize(
     "change",
     [
-        {"shared": 3}, {"shared": [[]]}, {"shared": ["layers.0.bias"]}, {"weights": 3}, {"weights": ["a"]}, {"weights": [1e308] * 2},
+        {"shared": 3}, {"shared": [[]]}, {"shared": ["layers.0.bias"]}, {"weights": 3}, {"weights": ["a"]},
+        {"weights": [1e308] * 2},
         {"kind": []}, {"kind": "regression"}, {"noise": "x"}, {"noise": 1.0}, {"preparation": 3},
         {"preparation": {"kind": "normalise", "mean": 1, "std": 1}}, {"network": 3}, {"network": []},
         {"network": {"name": []}}, {"network": {"name": "mlp", "revision": 1, "settings": {"hidden": None}}},

@@ -55,7 +55,7 @@ def test_a_regression_splits_its_variance(tmp_path: Path, noise: Any) -> None:
 
     task = rc.Task.from_module(make, (x[:40], y[:40]), (x[40:], y[40:]), loss="gaussian", noise=noise, name="regress")
     schedule = {"epochs": 6, "cycles": 2, "samples_per_cycle": 2, "exploration": 0.5}
-    options = Run(task="regress", sampler="csghmc", chains=1, lr=1e-4, batch_size=20, **schedule)  # type: ignore[arg-type]
+    options = Run(task="regress", sampler="csghmc", chains=1, lr=1e-4, batch_size=20, **schedule)
     result = finished(tmp_path / "store", options, task=task)
     exported = result.export(str(tmp_path / "p"))
     assert exported.samples == 4

@@ -54,7 +54,8 @@ MESSAGE_MAKERS: Mapping[str, Callable[..., str]] = {
 
 ROOT = Path(__file__).parents[2]
 FACETS = {
-    "unit": r"\b(?:seconds|minutes|hours|days|bytes|[kmg]i?b|nats|bits|inches|pixels|per step|mean-loss scale|utc|logits"
+    "unit": r"\b(?:seconds|minutes|hours|days|bytes|[kmg]i?b|nats|bits|inches|pixels|per step|mean-loss "
+    r"scale|utc|logits"
     r"|log-probabilities)\b|(?:^|(?<=\bin )|(?<=\())(?:epochs|steps|examples)\b",
     "range": r"[\[(]-?[\d.∞]+, -?[\d.∞]+[\])]",
     "shape": r"(?<![\w\])}])\[[a-z…]\w*(?:(?:, | × )[\w…*+ ]+)*\]",
@@ -100,8 +101,10 @@ def collect() -> dict[str, Entries]:
 
 
 def facets(text: str) -> set[str]:
-    """What a text says beyond its words: units, ranges, shapes, and the names under Args, Raises, Returns and Yields."""
-    found = {f"{kind} {m}" for kind, pattern in FACETS.items() for m in re.findall(pattern, text.lower())}
+    """What a text says beyond its words: units, ranges, shapes, and the names under Args, Raises, Returns and
+    Yields."""
+    flat = " ".join(text.lower().split())
+    found = {f"{kind} {m}" for kind, pattern in FACETS.items() for m in re.findall(pattern, flat)}
     for heading, body in re.findall(r"^(Args|Raises|Returns|Yields):\n((?:    .*\n?|\n)+)", text, flags=re.M):
         names = re.findall(r"^    ([\w.*]+(?:, [\w.*]+)*)(?: \([^)]*\))?:", body, flags=re.M)
         found |= {f"{heading} {name}" for listed in names for name in listed.split(", ")} or {heading}
@@ -199,7 +202,8 @@ def _read(trees: Iterable[ast.Module]) -> dict[str, Entries]:
 
 
 def _messages(trees: Iterable[ast.Module]) -> Entries:
-    """Templates of all messages of the project's errors with the errors' kinds, and of sentences that functions return."""
+    """Templates of all messages of the project's errors with the errors' kinds, and of sentences that functions
+    return."""
     classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     kinds = {"RaychainsError"}
     for _ in range(5):  # no chain of subclasses is longer

@@ -54,7 +54,8 @@ def _named(key: str, spans: Collection[str]) -> bool:
 
 
 def _unsaid(key: str, was: str, here: str, dropped: Collection[str]) -> str:
-    """What a help text or a docstring no longer says; of docstrings with one name that became fewer, nothing is known."""
+    """What a help text or a docstring no longer says; of docstrings with one name that became fewer, nothing is
+    known."""
     (count, had), (still, has) = (re.findall(r"^(?:(\d+); )?(.*)", text)[0] for text in (was, here))
     if int(still or 0) < int(count or 0):
         return ""

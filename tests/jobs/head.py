@@ -1,4 +1,5 @@
-"""A Ray head with dashboard and token authentication on this machine, as a person starts one, and `ray job` against it."""
+"""A Ray head with dashboard and token authentication on this machine, as a person starts one, and `ray job` against
+it."""
 
 from __future__ import annotations
 
@@ -40,14 +41,29 @@ class Head:
             "PATH": f"{Path(sys.executable).parent}:{outside['PATH']}", "FORCE_COLOR": "1",
         }  # fmt: skip
         start = [
-            RAY, "start", "--head", "--block", "--node-ip-address=127.0.0.1", "--dashboard-host=127.0.0.1", "--num-cpus=4",
-            "--object-store-memory=100000000", "--disable-usage-stats", "--min-worker-port=0", "--max-worker-port=0",
-            f"--temp-dir={folder}", *(f"--{name}={port}" for name, port in ports.items()),
-        ]  # fmt: skip
+            RAY,
+            "start",
+            "--head",
+            "--block",
+            "--node-ip-address=127.0.0.1",
+            "--dashboard-host=127.0.0.1",
+            "--num-cpus=4",
+            "--object-store-memory=100000000",
+            "--disable-usage-stats",
+            "--min-worker-port=0",
+            "--max-worker-port=0",
+            f"--temp-dir={folder}",
+            *(f"--{name}={port}" for name, port in ports.items()),
+        ]
         self._keeper = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("keeper.py")), *start],
-            cwd=folder, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
+            cwd=folder,
+            env=self.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
 
     def close(self) -> list[str]:
         """End it with everything that came of it; what could not be ended."""

@@ -17,7 +17,8 @@ import raychains as rc
 
 
 class Slow(torch.nn.Module):
-    """Says in a file which process made it, and from where that has this module, raychains, Python and ``extra_ten``."""
+    """Says in a file which process made it, and from where that has this module, raychains, Python and
+    ``extra_ten``."""
 
     def __init__(self, pause: float, note: str) -> None:
         super().__init__()
@@ -34,7 +35,8 @@ class Slow(torch.nn.Module):
 
 
 def make(note: str = "") -> rc.Task:
-    """How long a late pass takes is no part of the task, so that a test can repeat it without: a file of the folder says it."""
+    """How long a late pass takes is no part of the task, so that a test can repeat it without: a file of the folder
+    says it."""
     pause = float((Path(note) / "pause").read_text()) if note else 0.0
     g = torch.Generator().manual_seed(0)
     x = torch.randn(60, 3, generator=g)

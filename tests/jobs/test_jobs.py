@@ -1,7 +1,7 @@
 """`ray job submit` as people use it: a head with token authentication, a working directory that is uploaded, real jobs.
 
-Below `uv run` a package that only its environment has is there in every worker, of a cluster and of a Ray started here. The first
-steps of docs/how-to/cluster.md run as far as this machine goes.
+Below `uv run` a package that only its environment has is there in every worker, of a cluster and of a Ray started here.
+The first steps of docs/how-to/cluster.md run as far as this machine goes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def without_ray(home: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as a person has one: the checkout's package and jobs, a module of their own, and a package beside it, locked."""
+    """A folder as a person has one: the checkout's package and jobs, a module of their own, and a package beside it,
+    locked."""
     folder = tmp_path_factory.mktemp("uv") / "project"
     for part in ("raychains", "jobs"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
@@ -160,8 +161,8 @@ def test_a_job_that_is_stopped_is_resumed_below_uv_run_to_the_same_samples(
     notes.mkdir()
     (notes / "pause").write_text("2")  # seconds of a forward pass in the last 80 of 120 steps
     command = (
-        f"python jobs/run.py --task slowtask:make --task-settings note={notes} --chains 1 --name r --epochs 30 --cycles 6 "
-        f"--samples-per-cycle 1 --batch-size 10 --checkpoint-every 0.2 --evaluators 1"
+        f"python jobs/run.py --task slowtask:make --task-settings note={notes} --chains 1 --name r --epochs 30 "
+        "--cycles 6 --samples-per-cycle 1 --batch-size 10 --checkpoint-every 0.2 --evaluators 1"
     )
     submit(head, refused, "stopped", command, RAY_JOB_STOP_WAIT_TIME_S="120")
     chains = Path(store) / "chains"
@@ -197,7 +198,8 @@ def test_a_job_that_is_stopped_is_resumed_below_uv_run_to_the_same_samples(
 
 
 def test_a_locked_project_is_installed_by_every_worker(head: Head, refused: Refused, tmp_path: Path) -> None:
-    """The environment of the node, which uv brings up to date: it begins with this one's packages, since Ray must be in it."""
+    """The environment of the node, which uv brings up to date: it begins with this one's packages, since Ray must be in
+    it."""
     environment, notes, store = tmp_path / "environment", tmp_path / "notes", tmp_path / "store"
     venv.create(environment, with_pip=False)
     (site,) = environment.glob("lib/python*/site-packages")
@@ -206,8 +208,8 @@ def test_a_locked_project_is_installed_by_every_worker(head: Head, refused: Refu
     notes.mkdir()
     (notes / "pause").write_text("0")
     command = (
-        f"uv run --active --locked --offline python jobs/run.py --task slowtask:make --task-settings note={notes} --name u "
-        f"--store {store} --chains 1 --epochs 5 --samples-per-cycle 1 --batch-size 10 --evaluators 1"
+        f"uv run --active --locked --offline python jobs/run.py --task slowtask:make --task-settings note={notes} "
+        f"--name u --store {store} --chains 1 --epochs 5 --samples-per-cycle 1 --batch-size 10 --evaluators 1"
     )
     submit(head, refused, "locked", command, VIRTUAL_ENV=str(environment))
     assert head.ended("locked")["status"] == "SUCCEEDED", head.log("locked")

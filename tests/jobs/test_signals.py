@@ -1,4 +1,5 @@
-"""What asks a run to stop: Ctrl-C twice interrupts, SIGTERM any number of times asks once, outside the driver it unwinds."""
+"""What asks a run to stop: Ctrl-C twice interrupts, SIGTERM any number of times asks once, outside the driver it
+unwinds."""
 
 from __future__ import annotations
 

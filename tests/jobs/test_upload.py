@@ -46,11 +46,22 @@ def test_stores_data_sets_and_environments_stay_behind_while_a_persons_own_files
         (checkout / name).write_text((REPOSITORY / name).read_text())
     digest = "0" * 64
     stay = (
-        f"runs/chains/{digest}/samples/0-theta-1.safetensors", f"results/chains/{digest}/checkpoints/1-1.safetensors",
-        "results/predictions/a/b.npy", "results/runs/a/figures/curves.parquet", "data/x.bin", "mine/MNIST/raw/a",
-        "sets/cifar-10-batches-py/data_batch_1", "sets/cifar-10-python.tar.gz", "train-images-idx3-ubyte", ".venv/lib/a.py",
-        "venv/lib/a.py", ".git/objects/a", "docs/images/a.png", "tests/test_a.py", "raychains/__pycache__/a.pyc",
-    )  # fmt: skip
+        f"runs/chains/{digest}/samples/0-theta-1.safetensors",
+        f"results/chains/{digest}/checkpoints/1-1.safetensors",
+        "results/predictions/a/b.npy",
+        "results/runs/a/figures/curves.parquet",
+        "data/x.bin",
+        "mine/MNIST/raw/a",
+        "sets/cifar-10-batches-py/data_batch_1",
+        "sets/cifar-10-python.tar.gz",
+        "train-images-idx3-ubyte",
+        ".venv/lib/a.py",
+        "venv/lib/a.py",
+        ".git/objects/a",
+        "docs/images/a.png",
+        "tests/test_a.py",
+        "raychains/__pycache__/a.pyc",
+    )
     go = ("mytask.py", "models/net.py", "start/trained.pt", "raychains/data/sets.py", "raychains/models/imagenet.py")
     for name in (*stay, *go):
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
 """KubeRay's custom resource definitions, and whether a manifest is what they describe.
 
-Each ``kuberay-VERSION.json.xz`` holds the OpenAPI schemas of the three kinds from that release of ray-project/kuberay (Apache-2.0), as
-``helm-chart/kuberay-operator/crds`` has them; descriptions and the status are left out. A newer release: add its file.
+Each ``kuberay-VERSION.json.xz`` holds the OpenAPI schemas of the three kinds from that release of ray-project/kuberay
+(Apache-2.0), as ``helm-chart/kuberay-operator/crds`` has them; descriptions and the status are left out. A newer
+release: add its file.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ VERSIONS = sorted(file.name.removesuffix(".json.xz") for file in Path(__file__).
 
 
 def problems(manifest: dict[str, Any], version: str) -> list[str]:
-    """Everything in a manifest that the operator's release refuses, or would drop in silence; nothing for a good one."""
+    """Everything in a manifest that the operator's release refuses, or would drop in silence; nothing for a good
+    one."""
     schema = schemas(version).get(manifest.get("kind", ""))
     if schema is None:
         return [f"kind {manifest.get('kind')} is none of KubeRay's"]

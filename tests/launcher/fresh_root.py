@@ -1,8 +1,10 @@
-"""Runs the steps of deploy/Dockerfile in a fresh Debian, where no engine is at hand: ``python -m tests.launcher.fresh_root FOLDER``.
+"""Runs the steps of deploy/Dockerfile in a fresh Debian, where no engine is at hand: ``python -m
+tests.launcher.fresh_root FOLDER``.
 
-FOLDER must not exist. `debootstrap` makes a root in it (as root, on Debian or Ubuntu, ten minutes and 7 GB); Debian 12 has the
-Python of the Dockerfile's base. Each step runs in it as a build would run it: COPY from this checkout, RUN in the Dockerfile's shell, as
-its user. In the end ``raychains --help`` does. What the image's base has beside that, layers and platforms are not tried.
+FOLDER must not exist. `debootstrap` makes a root in it (as root, on Debian or Ubuntu, ten minutes and 7 GB); Debian 12
+has the Python of the Dockerfile's base. Each step runs in it as a build would run it: COPY from this checkout, RUN in
+the Dockerfile's shell, as its user. In the end ``raychains --help`` does. What the image's base has beside that, layers
+and platforms are not tried.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What KubeRay's manifests must be beyond what its definitions say (`crds`): what its operator, Ray and chains need of them."""
+"""What KubeRay's manifests must be beyond what its definitions say (`crds`): what its operator, Ray and chains need of
+them."""
 
 from __future__ import annotations
 

@@ -48,7 +48,8 @@ def constants(folder: Path) -> Iterator[str]:
 
 
 def read_by_ray(names: set[str]) -> set[str]:
-    """Those of the names that Ray reads: Python by the whole name, the settings of its C++ are `RAY_` before a field's name."""
+    """Those of the names that Ray reads: Python by the whole name, the settings of its C++ are `RAY_` before a field's
+    name."""
     folder = Path(ray.__file__).parent
     fields = {name: name.removeprefix("RAY_").encode() + b"\0" for name in names if name.removeprefix("RAY_").islower()}
     with (folder / "_raylet.so").open("rb") as library, mmap.mmap(library.fileno(), 0, access=mmap.ACCESS_READ) as text:

@@ -1,4 +1,5 @@
-"""A context of analyses of predictives: a small task with any splits, its samples in memory, evaluated in this process."""
+"""A context of analyses of predictives: a small task with any splits, its samples in memory, evaluated in this
+process."""
 
 from __future__ import annotations
 

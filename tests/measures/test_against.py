@@ -1,4 +1,5 @@
-"""A run against predictions of the user's own: differences by hand, their intervals, and wrong predictions in one line."""
+"""A run against predictions of the user's own: differences by hand, their intervals, and wrong predictions in one
+line."""
 
 from __future__ import annotations
 

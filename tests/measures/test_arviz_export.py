@@ -73,8 +73,13 @@ def test_networks_come_as_numbers_with_the_likelihood_of_every_example(tmp_path:
     run = Made(tmp_path, task, [(c, k, "theta", drawn(20 * c + k, task)) for k in range(12) for c in range(2)])
     evaluation = task.splits()["test"]
     found = to_arviz(
-        run.root, run.comparison, task, selection=run.select(0, 0), predictions=run.predictions(0, 0), evaluation=evaluation
-    )  # fmt: skip
+        run.root,
+        run.comparison,
+        task,
+        selection=run.select(0, 0),
+        predictions=run.predictions(0, 0),
+        evaluation=evaluation,
+    )
     assert found.posterior["projection"].dims == ("chain", "draw", "direction")
     log_p = found.log_likelihood["log_p_label"]
     assert log_p.dims == ("chain", "draw", "example") and log_p.shape == (2, 12, N)

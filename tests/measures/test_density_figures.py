@@ -1,4 +1,5 @@
-"""Figures of diagnostics show the tables' own numbers beside what they should be, and nothing where nothing is known."""
+"""Figures of diagnostics show the tables' own numbers beside what they should be, and nothing where nothing is
+known."""
 
 from __future__ import annotations
 
@@ -102,7 +103,7 @@ def test_temperatures_have_their_errors_and_what_was_set(material: RunData) -> N
     (axis,) = figure.axes
     assert sorted(xs(axis)) == pytest.approx(sorted(r["estimate"] for r in rows))
     bars, dashes = axis.collections
-    assert [float(s[1][0] - s[0][0]) / 2 for s in bars.get_segments()] == pytest.approx([r["error"] for r in rows])  # type: ignore[attr-defined]
+    assert [float(s[1][0] - s[0][0]) / 2 for s in bars.get_segments()] == pytest.approx([r["error"] for r in rows])
     assert float(dashes.get_segments()[0][0][0]) == 1.0  # type: ignore[attr-defined]
     assert "Kinetic" in drawing.caption and len(drawing.data) == 2
 

@@ -1,4 +1,5 @@
-"""Diagnostics of finished chains against processes of known autocorrelation, and numbers of networks against formulas."""
+"""Diagnostics of finished chains against processes of known autocorrelation, and numbers of networks against
+formulas."""
 
 from __future__ import annotations
 
@@ -94,7 +95,8 @@ def test_what_never_moves_has_no_effective_draws() -> None:
 
 
 def test_halves_of_a_few_draws_have_an_r_hat_but_no_effective_sample_size() -> None:
-    """ArviZ's sum over lags is empty below 10 draws a chain, and two chains that never meet would count as n·log10 n."""
+    """ArviZ's sum over lags is empty below 10 draws a chain, and two chains that never meet would count as n·log10
+    n."""
     rng = np.random.default_rng(0)
     apart = rng.normal(size=(2, 9, 1)) + np.array([0.0, 50.0]).reshape(2, 1, 1)
     (row,) = rows(apart)
@@ -306,7 +308,7 @@ def test_a_split_without_labels_has_entropies_alone() -> None:
     p = np.exp(block.astype(float))
     assert found == {"mean entropy": pytest.approx(-(p * np.log(p)).sum(1).mean())}
     known = labelled(0, 30)
-    assert labels_of(known, known.predict(sample(0, 2.0), 0)).tolist() == known._labels.tolist()  # type: ignore[attr-defined, union-attr]
+    assert labels_of(known, known.predict(sample(0, 2.0), 0)).tolist() == known._labels.tolist()
 
 
 def test_tables_are_written_and_read_as_they_are(networks: Made) -> None:

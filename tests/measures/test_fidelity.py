@@ -140,7 +140,8 @@ def test_distances_of_densities_are_those_of_a_quadrature_and_of_moments() -> No
 @pytest.mark.long
 @pytest.mark.usefixtures("ray_session")
 def test_hmc_is_the_reference_of_a_regression_whose_posterior_is_normal(tmp_path: Path) -> None:
-    """y = w·x + b + noise of known σ: the predictive mean and sd of the posterior in closed form, and one network's distance to it."""
+    """y = w·x + b + noise of known σ: the predictive mean and sd of the posterior in closed form, and one network's
+    distance to it."""
     rng, sigma, decay, n = np.random.default_rng(0), 0.5, 0.1, 30
     x = rng.standard_normal((n, 1)).astype(np.float32)
     y = (x[:, 0] + sigma * rng.standard_normal(n)).astype(np.float32)

@@ -15,7 +15,11 @@ from raychains.measures.flatness import Plane
 from tests.checks import refused
 from tests.measures.made import Made, data, linear, nll, regression
 
-RUN = [(0, cycle, variable, linear(cycle + 1, variable == "anchor", cycle**2)) for cycle in range(3) for variable in ("theta", "anchor")]  # fmt: skip
+RUN = [
+    (0, cycle, variable, linear(cycle + 1, variable == "anchor", cycle**2))
+    for cycle in range(3)
+    for variable in ("theta", "anchor")
+]
 STEPS, GRID = 5, 6
 
 
@@ -33,7 +37,7 @@ def tables(made: Made) -> dict[str, list[dict[str, object]]]:
 
 
 def of(row: dict[str, object]) -> dict[str, object]:
-    return next(t for _, cycle, variable, t in RUN if (cycle, variable) == (row["cycle"], row["variable"]))  # type: ignore[return-value]
+    return next(t for _, cycle, variable, t in RUN if (cycle, variable) == (row["cycle"], row["variable"]))
 
 
 def axes(theta: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -51,7 +55,7 @@ def test_fishers_are_analytic_for_each_variable(tables: dict[str, list[dict[str,
         w = of(row)["weight"].double().numpy()[0]  # type: ignore[attr-defined]
         squared = (y - x @ w) ** 2
         expected = np.sort([*(squared[:, None] * x**2).mean(0), squared.mean()])[::-1]
-        assert row["eigenvalue"] == pytest.approx(expected[int(row["rank"]) - 1], rel=1e-5)  # type: ignore[call-overload]
+        assert row["eigenvalue"] == pytest.approx(expected[int(row["rank"]) - 1], rel=1e-5)
         assert row["trace"] == pytest.approx(expected.sum(), rel=1e-5)
         assert (row["parameters"], row["examples"]) == (5, 60)
 
@@ -63,7 +67,7 @@ def test_losses_along_directions_are_exact_on_both_splits(tables: dict[str, list
         tensors = of(row)
         d = direction("weight", tensors["weight"], row["seed"])  # type: ignore[arg-type]
         moved = {**tensors, "weight": tensors["weight"] + row["t"] * d}  # type: ignore[operator]
-        assert row["nll"] == pytest.approx(nll(moved, data(0 if row["split"] == "train" else 1)), rel=1e-4)  # type: ignore[arg-type]
+        assert row["nll"] == pytest.approx(nll(moved, data(0 if row["split"] == "train" else 1)), rel=1e-4)
     assert {r["split"] for r in rows} == {"test", "train"}
     assert {r["t"] for r in rows if r["seed"] == 0} == set(np.linspace(-1, 1, STEPS).tolist())
 

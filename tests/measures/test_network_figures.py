@@ -136,7 +136,7 @@ def test_the_spectrum_falls_and_the_plane_marks_its_samples(material: RunData) -
     assert len(axis.lines) == 2 * 2 * (3 + 1), "two arms, two variables, three samples and their mean"
     assert all((np.diff(np.asarray(line.get_ydata(), dtype=float)) <= 0).all() for line in axis.lines)
     corners = [r for r in plane.data if r.get("sample") is True]
-    marked = [tuple(p) for panel in plane.draw().axes[:2] for p in panel.lines[0].get_xydata().tolist()]  # type: ignore[union-attr]
+    marked = [tuple(p) for panel in plane.draw().axes[:2] for p in panel.lines[0].get_xydata().tolist()]
     assert marked == [(r["x"], r["y"]) for r in corners] and len(marked) == 6
 
 

@@ -86,8 +86,13 @@ def test_every_number_is_scikit_learns(run: tuple[Predicted, measures.Tables], c
         share = (entropy < 0.5).mean()
         assert row["share_below_half_nat"] == pytest.approx(share)
         resampled = scipy.stats.bootstrap(
-            (entropy < 0.5,), np.mean, vectorized=True, n_resamples=1000, method="percentile", rng=np.random.default_rng(0)
-        ).confidence_interval  # fmt: skip
+            (entropy < 0.5,),
+            np.mean,
+            vectorized=True,
+            n_resamples=1000,
+            method="percentile",
+            rng=np.random.default_rng(0),
+        ).confidence_interval
         assert (row["low"], row["high"]) == pytest.approx((resampled.low, resampled.high), abs=1e-12)
 
 

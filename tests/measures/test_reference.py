@@ -1,4 +1,5 @@
-"""Distances from exact references: of exact draws none, of shifted ones the known; the Stein discrepancy's definition."""
+"""Distances from exact references: of exact draws none, of shifted ones the known; the Stein discrepancy's
+definition."""
 
 from __future__ import annotations
 

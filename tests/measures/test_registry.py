@@ -18,8 +18,19 @@ from tests.checks import refused
 
 def test_measures_are_the_modules_that_define_one_under_their_own_names() -> None:
     assert set(measures.NAMES) == {
-        "against", "agreement", "calibration", "corrupted", "diagnostics", "diversity", "fidelity", "flatness", "interpolation", "llc", "ood", "reference",
-    }  # fmt: skip
+        "against",
+        "agreement",
+        "calibration",
+        "corrupted",
+        "diagnostics",
+        "diversity",
+        "fidelity",
+        "flatness",
+        "interpolation",
+        "llc",
+        "ood",
+        "reference",
+    }
     for name in measures.NAMES:
         measure = measures.named(name)
         assert measure.name == name and measure.about and measure.figures

@@ -63,7 +63,8 @@ def test_weight_decay_is_part_of_the_potential(tmp_path: Path) -> None:
 
 
 def test_a_chain_in_one_mode_of_a_mixture_has_a_temperature_too(tmp_path: Path) -> None:
-    """Its own mean is the centre, of which each half gives the other's: far from 0 the error would be 20 times as large."""
+    """Its own mean is the centre, of which each half gives the other's: far from 0 the error would be 20 times as
+    large."""
     rng = np.random.default_rng(3)
     draws = np.array([AXIS[-1], AXIS[-1]]) + np.sqrt(0.5 * VARIANCE) * rng.normal(size=(1000, 1, 2))
     context = stored(tmp_path, Mixture25(), [draws], temperature=0.5)

@@ -1,4 +1,5 @@
-"""The network that HMC sampled on CIFAR-10, against a transcription of the published JAX model in einsums over patches."""
+"""The network that HMC sampled on CIFAR-10, against a transcription of the published JAX model in einsums over
+patches."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def swish(x: Array) -> Array:
 
 
 def transcription(model: ResNetFrnSilu, x: Array, blocks: int, width: int) -> Array:
-    """make_resnet_fn of bnn_hmc's models.py, on arrays [n, h, w, c]; parameters are taken in the order of its layers."""
+    """make_resnet_fn of bnn_hmc's models.py, on arrays [n, h, w, c]; parameters are taken in the order of its
+    layers."""
     parameters = [p.detach().numpy() for p in model.parameters()]
 
     def layer(x: Array, filters: int, kernel: int = 3, stride: int = 1, activation: bool = False) -> Array:

@@ -27,7 +27,8 @@ from tests.processes import SECONDS
 
 NODE: dict[str, Any] = {"object_store_memory": 100_000_000, "include_log_monitor": False}
 PLAN = {"steps": 1200, "block": 100, "lanes": 200}
-"""Samples so large that they lie in a node's object store: smaller ones travel in messages and would survive by themselves."""
+"""Samples so large that they lie in a node's object store: smaller ones travel in messages and would survive by
+themselves."""
 
 
 class Watch(Diary):

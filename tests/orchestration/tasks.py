@@ -50,7 +50,8 @@ class Broken(Mixture):
 
 
 class Cliff(Mixture):
-    """A standard normal density that ends where a coordinate passes ``limit``: which chains get there, noise decides."""
+    """A standard normal density that ends where a coordinate passes ``limit``: which chains get there, noise
+    decides."""
 
     def __init__(self, limit: float, pause: float = 0.0) -> None:
         super().__init__()
@@ -72,7 +73,8 @@ class Exits(Mixture):
 
 
 class Doomed(Digits):
-    """A small network on digits, whose process ends where it is made with a seed that a file of this folder is named by."""
+    """A small network on digits, whose process ends where it is made with a seed that a file of this folder is named
+    by."""
 
     def __init__(self, folder: str) -> None:
         super().__init__(train=90, hidden=[8])
@@ -164,7 +166,8 @@ class Slowing(Waiting):
 
 
 class Troubled(Waiting):
-    """While a file exists that holds an errno, this process's disk answers those who write samples with it. A pause in every step."""
+    """While a file exists that holds an errno, this process's disk answers those who write samples with it. A pause in
+    every step."""
 
     def __init__(self, trouble: str, go: str, at: int, pause: float = 0.0) -> None:
         super().__init__(go, at)

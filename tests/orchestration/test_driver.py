@@ -1,4 +1,5 @@
-"""The driver: queueing, sharing, evaluation meanwhile, workers that fail, chains that diverge, storage that is away or full."""
+"""The driver: queueing, sharing, evaluation meanwhile, workers that fail, chains that diverge, storage that is away or
+full."""
 
 from __future__ import annotations
 
@@ -153,7 +154,7 @@ def test_ctrl_c_writes_checkpoints_and_a_second_run_continues_from_them(tmp_path
     stopper.join()
     assert outcome.stopped and not outcome.views
     stores = {d: ChainStore(root(tmp_path), d) for d in plan.chains()}
-    stopped = {d: s.newest_checkpoint()["chain"]["step"] for d, s in stores.items() if s.newest_checkpoint()}  # type: ignore[index]
+    stopped = {d: s.newest_checkpoint()["chain"]["step"] for d, s in stores.items() if s.newest_checkpoint()}
     assert len(stopped) == 2 and all(0 < step < 800 for step in stopped.values())
     (tmp_path / "go").touch()
     again = drive(plan, tmp_path, None, threads)

@@ -230,7 +230,7 @@ def test_what_a_worker_keeps(policy: str, each: int, kept: bool) -> None:
     worker = EvaluationWorker.__new__(EvaluationWorker)
     worker._keep, store = policy, Predictions()
     store.written.clear()
-    worker._perhaps_keep(store, StoredSample(digest="d", file="f", sha256="sha"), [Block()], 8)  # type: ignore[arg-type,list-item]
+    worker._perhaps_keep(store, StoredSample(digest="d", file="f", sha256="sha"), [Block()], 8)
     assert bool(store.written) is kept
 
 

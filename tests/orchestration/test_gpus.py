@@ -84,7 +84,8 @@ plan = comparison(Gated(str(folder), -1), chains=2, steps=300)
 run_chains(plan, Storage(str(folder / "store")), ResourceConfig(gpus_per_chain=0.5, evaluate=False), Diary())
 run = sorted(place["gpus"] for place in places(folder))
 rc.sweep(
-    task="tests.sweeps.tasks:Placed", task_settings={"folder": str(folder), "pause": 0.0}, grid={"lr": [0.01, 0.02]}, epochs=4, cycles=1,
+    task="tests.sweeps.tasks:Placed", task_settings={"folder": str(folder), "pause": 0.0},
+    grid={"lr": [0.01, 0.02]}, epochs=4, cycles=1,
     exploration=0.0, val_split=0.2, gpus_per_chain=0.5, store=str(folder / "store"), name="s", progress=False,
 )
 seen = [file.read_text() for file in folder.glob("gpus-*")]  # this process tries the task, too, without any
@@ -108,11 +109,13 @@ ray.init("local", num_cpus=8, num_gpus=8, object_store_memory=80_000_000, includ
 folder = Path(sys.argv[1])
 store = str(folder / "store")
 result = rc.run(
-    task="tests.sweeps.tasks:Tested", task_settings={"folder": str(folder), "pause": 0.0}, chains=1, epochs=2, cycles=1, exploration=0.0,
+    task="tests.sweeps.tasks:Tested", task_settings={"folder": str(folder), "pause": 0.0},
+    chains=1, epochs=2, cycles=1, exploration=0.0,
     batch_size=64, micro_batch=8, workers_per_chain=8, store=store, progress=False,
 )
 seen = sorted(filter(None, (file.read_text() for file in folder.glob("gpus-*"))))
-print(json.dumps([seen, stored_hashes(store, result.comparison) == undisturbed_hashes(result.comparison, Tested(str(folder)))]))
+undisturbed = undisturbed_hashes(result.comparison, Tested(str(folder)))
+print(json.dumps([seen, stored_hashes(store, result.comparison) == undisturbed]))
 """
 
 

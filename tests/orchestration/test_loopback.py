@@ -1,4 +1,5 @@
-"""A Ray that is started here is this machine's alone: nothing that nobody asks runs, and nothing listens to the network."""
+"""A Ray that is started here is this machine's alone: nothing that nobody asks runs, and nothing listens to the
+network."""
 
 from __future__ import annotations
 

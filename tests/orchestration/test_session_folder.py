@@ -1,4 +1,5 @@
-"""Ray's folder of a session that is started here: nobody else reads or writes it, and it is gone at the end, even after a loss."""
+"""Ray's folder of a session that is started here: nobody else reads or writes it, and it is gone at the end, even after
+a loss."""
 
 from __future__ import annotations
 

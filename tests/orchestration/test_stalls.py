@@ -1,4 +1,5 @@
-"""Chains that stall although their processes answer: in a step that never returns, and on storage that never answers."""
+"""Chains that stall although their processes answer: in a step that never returns, and on storage that never
+answers."""
 
 from __future__ import annotations
 

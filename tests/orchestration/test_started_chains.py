@@ -1,4 +1,5 @@
-"""A deep ensemble and chains that start at its members, on real workers that are killed: the same bytes, and an honest ledger."""
+"""A deep ensemble and chains that start at its members, on real workers that are killed: the same bytes, and an honest
+ledger."""
 
 from __future__ import annotations
 
@@ -21,10 +22,19 @@ from raychains.store import ChainStore, SampleRecord, Storage
 from tests.pool import unpaged
 
 SETTINGS: dict[str, Any] = {
-    "task": "digits", "sampler": ("deep-ensemble", "sghmc"), "schedule": ("cyclical",), "init_from": "deep-ensemble:40,6",
-    "epochs": 6, "cycles": 2, "batch_size": 10, "chains": 2, "repeats": 1, "evaluators": 1, "name": "started",
+    "task": "digits",
+    "sampler": ("deep-ensemble", "sghmc"),
+    "schedule": ("cyclical",),
+    "init_from": "deep-ensemble:40,6",
+    "epochs": 6,
+    "cycles": 2,
+    "batch_size": 10,
+    "chains": 2,
+    "repeats": 1,
+    "evaluators": 1,
+    "name": "started",
     "progress": False,
-}  # fmt: skip
+}
 
 
 class Killer:

@@ -53,7 +53,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[di
 
 
 def test_a_trial_reports_the_ensemble_so_far_after_every_cycle(undisturbed: Any, tmp_path: Path) -> None:
-    """The chain and the last metrics are those of `rc.run` and of an evaluation on the same split; the test split is poisoned."""
+    """The chain and the last metrics are those of `rc.run` and of an evaluation on the same split; the test split is
+    poisoned."""
     store, found = undisturbed
     assert [(r["cycle"], r["epoch"], r["samples"], r["done"]) for r in found] == [
         (0, 2, 2, False), (1, 4, 4, False), (2, 6, 6, True),

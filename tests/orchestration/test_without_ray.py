@@ -1,4 +1,5 @@
-"""Runs in a process that cannot import Ray: on simulated workers and a simulated clock, and with real chains in threads."""
+"""Runs in a process that cannot import Ray: on simulated workers and a simulated clock, and with real chains in
+threads."""
 
 from __future__ import annotations
 

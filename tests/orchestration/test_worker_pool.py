@@ -1,4 +1,5 @@
-"""A pool's actors serve one driver after another: with the samples and results of each alone, and the same processes."""
+"""A pool's actors serve one driver after another: with the samples and results of each alone, and the same
+processes."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ from tests.orchestration.recorded import Recorded
 
 
 class ThreadWorkers(thread_workers.ThreadWorkers, Recorded):
-    """`raychains.orchestration.workers.Workers` in this process, on a machine of so many cores, as if it were another one."""
+    """`raychains.orchestration.workers.Workers` in this process, on a machine of so many cores, as if it were another
+    one."""
 
     in_process = False
 

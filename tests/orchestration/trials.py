@@ -1,4 +1,5 @@
-"""Trials of Tune for tests: chains of 24 steps on 200 digits, in this process or with Tune, and what they leave behind."""
+"""Trials of Tune for tests: chains of 24 steps on 200 digits, in this process or with Tune, and what they leave
+behind."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def fit(
     options: Mapping[str, Any] = MappingProxyType({}),
     **tune_config: Any,
 ) -> Any:
-    """Chains, by default with a pause in each step; ``run`` holds fields of `tune.RunConfig`, ``options`` some of the trainable."""
+    """Chains, by default with a pause in each step; ``run`` holds fields of `tune.RunConfig`, ``options`` some of the
+    trainable."""
     return tune.Tuner(
         rc.tune.trainable(**{**OPTIONS, "task_settings": PAUSED, **options}, store=str(store)),
         param_space=space,

@@ -26,7 +26,8 @@ from raychains.papers.emcmc import corrupted, imagenet
 from tests.papers.planned import chains, digests, drawn, every, planned
 from tests.spread import witnessed
 
-ATMC = """SGD+BN .243/94.4 · ATMC single .303/92.4 · ATMC multi .194/93.9 · SGNHT single .343/91.7 · SGNHT multi .211/93.5
+ATMC = """\
+SGD+BN .243/94.4 · ATMC single .303/92.4 · ATMC multi .194/93.9 · SGNHT single .343/91.7 · SGNHT multi .211/93.5
 ATMC single 1.08/74.2 · ATMC multi .883/77.5 · SGNHT single 1.15/73.1 · SGNHT multi .941/76.4"""
 IN_THE_TEXT = (94.4, 0.194, 77.5, 0.883)
 EMCMC = """EMCMC 95.69/79.16 · SGD 94.87/76.49, Entropy-SGD 95.11/77.45, SAM 95.25/78.41, bSAM 95.53/78.92,
@@ -111,7 +112,8 @@ def test_two_cores_sample_the_same_chains_for_all(root: Path) -> None:
 
 
 def test_the_network_with_batchnorm_is_as_deep_and_as_wide_as_resnet_plus() -> None:
-    """By hand: a 3×3 convolution and a norm's scale and shift per layer, shortcuts without parameters, one linear layer."""
+    """By hand: a 3×3 convolution and a norm's scale and shift per layer, shortcuts without parameters, one linear
+    layer."""
     for depth, w in ((56, 32), (8, 4)):
         n, layers = (depth - 2) // 6, [(3, w)]
         for before, c in ((w, w), (w, 2 * w), (2 * w, 4 * w)):
@@ -208,10 +210,16 @@ def test_figures_are_drawn_from_their_tables_alone() -> None:
 
 
 def test_severities_are_means_over_all_types() -> None:
-    table = pd.DataFrame([
-        {"arm": row, "repeat": r, "corruption": kind, "severity": s, "error": 0.1 * s + 0.01 * r + shift}
-        for row in corrupted.ROWS for r in range(2) for s in range(1, 6) for kind, shift in (("fog", 0.0), ("snow", 0.04))
-    ] + [{"arm": row, "repeat": 0, "corruption": "none", "severity": 0, "error": 0.0} for row in corrupted.ROWS])  # fmt: skip
+    table = pd.DataFrame(
+        [
+            {"arm": row, "repeat": r, "corruption": kind, "severity": s, "error": 0.1 * s + 0.01 * r + shift}
+            for row in corrupted.ROWS
+            for r in range(2)
+            for s in range(1, 6)
+            for kind, shift in (("fog", 0.0), ("snow", 0.04))
+        ]
+        + [{"arm": row, "repeat": 0, "corruption": "none", "severity": 0, "error": 0.0} for row in corrupted.ROWS]
+    )
     run: Any = SimpleNamespace(
         part="cifar10-c",
         table=lambda name: table,

@@ -344,7 +344,8 @@ def test_adjusted_p_values_keep_the_order_and_grow_with_the_family() -> None:
 
 @pytest.mark.parametrize("nulls", [8, 5])
 def test_a_true_null_of_a_family_is_rejected_in_at_most_5_of_100_families(nulls: int) -> None:
-    """Eight methods against one baseline, so that claims depend on each other; three of them differ in the second case."""
+    """Eight methods against one baseline, so that claims depend on each other; three of them differ in the second
+    case."""
     rng, times = np.random.default_rng(2), 500
     shift = np.where(np.arange(8) < nulls, 0.0, 3.0)[:, None]
     values = rng.normal(size=(times, 8, 6)) + shift - rng.normal(size=(times, 1, 6))

@@ -1,4 +1,5 @@
-"""cSG-MCMC's tables and figures on CIFAR and ImageNet: published numbers, shared chains, settings, what cells are made of."""
+"""cSG-MCMC's tables and figures on CIFAR and ImageNet: published numbers, shared chains, settings, what cells are made
+of."""
 
 from __future__ import annotations
 
@@ -21,13 +22,17 @@ from raychains.papers.csgmcmc import cifar, fig3a, fig3b, fig3c, table1, table2,
 from raychains.planning.presets.named import named
 from tests.papers.planned import chains, digests, drawn, every, planned
 
-TABLE1 = """SGD 5.29±.15/23.61±.09 · SGDM 5.17±.09/22.98±.27 · Snapshot-SGD 4.46±.04/20.83±.01 · Snapshot-SGDM 4.39±.01/20.81±.10 ·
-SGLD 5.20±.06/23.23±.01 · cSGLD 4.29±.06/20.55±.06 · SGHMC 4.93±.1/22.60±.17 · cSGHMC 4.27±.03/20.50±.11"""
+TABLE1 = """SGD 5.29±.15/23.61±.09 · SGDM 5.17±.09/22.98±.27 · Snapshot-SGD 4.46±.04/20.83±.01 ·
+Snapshot-SGDM 4.39±.01/20.81±.10 · SGLD 5.20±.06/23.23±.01 · cSGLD 4.29±.06/20.55±.06 ·
+SGHMC 4.93±.1/22.60±.17 · cSGHMC 4.27±.03/20.50±.11"""
 TABLE2 = """4.09 / 19.37 | 3.95 / 19.19
 4.15 / 20.29 | 4.09 / 19.72
 5.11 / 21.16 | 4.52 / 20.82
 4.29 / 20.55 | 4.27 / 20.50"""
-TABLE3 = "SGDM .9595/76.046/92.776 · Snapshot-SGDM .8941/77.142/93.344 · SGHMC .9308/76.274/92.994 · cSGHMC .8882/77.114/93.524"
+TABLE3 = (
+    "SGDM .9595/76.046/92.776 · Snapshot-SGDM .8941/77.142/93.344 · SGHMC .9308/76.274/92.994 · cSGHMC "
+    ".8882/77.114/93.524"
+)
 
 
 @pytest.fixture(scope="module")
@@ -163,10 +168,23 @@ def test_figures_are_drawn_from_their_tables_alone() -> None:
     means = [np.asarray(line.get_ydata()).tolist() for line in axis.lines if line.get_linestyle() != "None"]
     assert means == [[31.0, 29.0], [32.0, 31.0]]
 
-    points = pd.DataFrame([
-        {"part": "cifar10", "row": row, "repeat": r, "index": i, "group": i // 3, "x": float(i), "y": float(r), "stress": 0.1}
-        for row in ("csgld", "sgld") for r in range(2) for i in range(6)
-    ])  # fmt: skip
+    points = pd.DataFrame(
+        [
+            {
+                "part": "cifar10",
+                "row": row,
+                "repeat": r,
+                "index": i,
+                "group": i // 3,
+                "x": float(i),
+                "y": float(r),
+                "stress": 0.1,
+            }
+            for row in ("csgld", "sgld")
+            for r in range(2)
+            for i in range(6)
+        ]
+    )
     axis = drawn("fig3a", {"cells": cells, "map": points}).axes[0]
     assert [len(np.asarray(line.get_xdata())) for line in axis.lines] == [6, 6]  # of the first repeat
     assert [text.get_text() for text in axis.texts] == ["1", "2"]

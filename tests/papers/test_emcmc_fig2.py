@@ -92,7 +92,8 @@ def test_at_the_large_step_only_entropy_mcmc_reaches_the_flat_mode() -> None:
 
 
 def test_at_the_small_step_entropy_mcmc_has_no_advantage() -> None:
-    """1,000 seeds: it is ahead of SGLD by less than two standard errors of the difference; shares are about those of the paper's table here."""
+    """1,000 seeds: it is ahead of SGLD by less than two standard errors of the difference; shares are about those of
+    the paper's table here."""
     emcmc, sgld = (last_share(SMALL, method, 1000) for method in ("emcmc", "sgld"))
     se = math.sqrt((emcmc * (1 - emcmc) + sgld * (1 - sgld)) / 1000)
     assert emcmc - sgld < 2 * se

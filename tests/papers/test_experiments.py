@@ -1,4 +1,5 @@
-"""All experiments: claims and published values are of cells that there are, at every scale; printed tables are read right."""
+"""All experiments: claims and published values are of cells that there are, at every scale; printed tables are read
+right."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ def test_claims_and_published_values_are_of_cells_that_there_are(name: str) -> N
     ],
 )
 def test_no_part_is_refused_at_a_larger_scale(name: str, scale: str) -> None:
-    """Parts may lack data. cpu is planned with the committed results, and the regression tables in a test of their own."""
+    """Parts may lack data. cpu is planned with the committed results, and the regression tables in a test of their
+    own."""
     assert {part: one.refused for part, one in planned(name, scale).items() if one.refused} == {}
 
 

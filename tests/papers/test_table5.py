@@ -1,4 +1,5 @@
-"""Table 5 in small: steps by rule, rows by plain formulas; a Gaussian whose ratio of spreads is known in closed form."""
+"""Table 5 in small: steps by rule, rows by plain formulas; a Gaussian whose ratio of spreads is known in closed
+form."""
 
 from __future__ import annotations
 
@@ -180,7 +181,7 @@ def test_the_nearest_step_is_that_of_a_full_search(target: float) -> None:
 
 def test_without_a_step_that_reaches_it_the_best_below_the_breakdown_is_taken() -> None:
     for limit, best in ((5.0, 3.98), (20.0, 10.0)):
-        assert nearest(GRID, lambda x, limit=limit: 10 * x if x < limit else math.nan, 1e6) == best  # type: ignore[misc]
+        assert nearest(GRID, lambda x, limit=limit: 10 * x if x < limit else math.nan, 1e6) == best
     assert nearest(GRID, lambda x: 10 * x, 1e-3) == 0.1
     with refused("steps", "break down"):
         nearest(GRID, lambda x: math.nan, 1.0)

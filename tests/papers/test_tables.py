@@ -227,7 +227,8 @@ def plain(text: str) -> str:
 
 
 def sound(text: str) -> None:
-    """Braces balance, mathematics is closed, nothing but what LaTeX may read is left bare, all rows have as many cells."""
+    """Braces balance, mathematics is closed, nothing but what LaTeX may read is left bare, all rows have as many
+    cells."""
     bare = re.sub(r"\\[{}$&#%_\\]", "", text)
     depth = 0
     for c in bare:
@@ -256,7 +257,8 @@ def test_the_latex_has_parts_and_columns_over_their_groups() -> None:
     assert head.strip("\n").splitlines() == [
         r" & \multicolumn{3}{c}{C10} & \multicolumn{3}{c}{C100} \\",
         r"\cmidrule(lr){2-4}\cmidrule(lr){5-7}",
-        r" & \multicolumn{2}{c}{Error (\%)} & \multicolumn{1}{c}{NLL} & \multicolumn{2}{c}{Error (\%)} & \multicolumn{1}{c}{NLL} \\",
+        r" & \multicolumn{2}{c}{Error (\%)} & \multicolumn{1}{c}{NLL} & \multicolumn{2}{c}{Error (\%)} & "
+        r"\multicolumn{1}{c}{NLL} \\",
         r"\cmidrule(lr){2-3}\cmidrule(lr){4-4}\cmidrule(lr){5-6}\cmidrule(lr){7-7}",
         r" & ours & published & ours & ours & published & ours \\",
     ]

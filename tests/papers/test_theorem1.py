@@ -114,10 +114,13 @@ def test_claims_hold_for_lanes_of_the_right_exponent_and_fail_for_a_wrong_one() 
     plan = theorem1.Plan(steps=(64, 128, 256, 512), powers=powers)
     groups = [
         {"sweep": sweep, "steps": steps, **row}
-        for n, (sweep, power) in enumerate(powers) for steps in plan.steps
-        for average, values in zip(theorem1.AVERAGES, theorem1.averages(plan, power, steps, seeds(3, n, steps)), strict=True)
+        for n, (sweep, power) in enumerate(powers)
+        for steps in plan.steps
+        for average, values in zip(
+            theorem1.AVERAGES, theorem1.averages(plan, power, steps, seeds(3, n, steps)), strict=True
+        )
         for row in theorem1._of_groups(plan, average, values, {})
-    ]  # fmt: skip
+    ]
     cells = theorem1.cells(plan, groups)
 
     def verdict(name: str, sweep: str) -> str:
@@ -136,8 +139,11 @@ def test_errors_that_fall_as_a_power_have_it_as_their_slope() -> None:
     rng = np.random.default_rng(0)
     groups = [
         {"sweep": s, "average": a, "steps": k, "group": g, "bias": size * k**-0.5, "mse": size * k ** (-2 / 3)}
-        for s, _ in plan.powers for a in theorem1.AVERAGES for g, size in enumerate(rng.uniform(1, 2, 4)) for k in plan.steps
-    ]  # fmt: skip
+        for s, _ in plan.powers
+        for a in theorem1.AVERAGES
+        for g, size in enumerate(rng.uniform(1, 2, 4))
+        for k in plan.steps
+    ]
     cells = theorem1.cells(plan, groups)
     assert len(cells) == 3 * 2 * 2 * 4
     for one in cells:

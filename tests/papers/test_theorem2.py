@@ -1,4 +1,5 @@
-"""Theorem 2, its convex bound and Entropy-MCMC's theorem 1: exact laws, lanes, and each inequality behind the constants."""
+"""Theorem 2, its convex bound and Entropy-MCMC's theorem 1: exact laws, lanes, and each inequality behind the
+constants."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ def test_the_sums_of_a_cyclical_step(steps: int, cycles: int) -> None:
 
 @pytest.mark.parametrize("name", theorem2.SCHEDULES)
 def test_every_inequality_behind_theorem_2s_constants_holds_exactly(name: str) -> None:
-    """Second moments, relative entropy to the diffusion, its exponential moments and contraction, on exact Gaussians."""
+    """Second moments, relative entropy to the diffusion, its exponential moments and contraction, on exact
+    Gaussians."""
     plan = theorem2.Plan()
     general, rates = plan.general, np.array(plan.eigenvalues)
     assert plan.gradient_sd**2 * 3 <= 2 * general.noise * general.gradient_at_0**2 + 1e-12

@@ -1,4 +1,5 @@
-"""The plan of a fit and its decisions: pilots stay within a third of the budget, and held-out densities alone decide."""
+"""The plan of a fit and its decisions: pilots stay within a third of the budget, and held-out densities alone
+decide."""
 
 from __future__ import annotations
 

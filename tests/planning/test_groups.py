@@ -1,4 +1,5 @@
-"""Chains of several workers beside others on one cluster: groups are given whole, so every chain ends; and who waits."""
+"""Chains of several workers beside others on one cluster: groups are given whole, so every chain ends; and who
+waits."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def test_every_chain_of_crowded_clusters_ends_and_nothing_is_held_twice() -> Non
 
 
 def shared(slots: int, concurrent: int) -> list[str]:
-    """The order in which chains started: 20 of one worker and 2 of eight on nodes of four; the small ones came first."""
+    """The order in which chains started: 20 of one worker and 2 of eight on nodes of four; the small ones came
+    first."""
     small = Run("small", 1, 0.0, {f"small-{i}": 3 for i in range(20)}, concurrent)
     big = Run("big", 8, 0.0, {f"big-{i}": 3 for i in range(2)})
     world = Crowd(0, [Node(4.0)] * (slots // 4), [small])

@@ -18,8 +18,8 @@ from tests.checks import refused
 from tests.spread import spread
 from tests.tasks.made_images import NETWORKS
 
-NAMES = """sgd sgdm snapshot-sgd snapshot-sgdm sgld csgld sghmc csghmc psgld cpsgld sgnht atmc emcmc entropy-sgd entropy-sgld
-sam bsam adamw deep-ensemble mclmc tuned-mclmc mile swag multiswag laplace"""
+NAMES = """sgd sgdm snapshot-sgd snapshot-sgdm sgld csgld sghmc csghmc psgld cpsgld sgnht atmc emcmc entropy-sgd
+entropy-sgld sam bsam adamw deep-ensemble mclmc tuned-mclmc mile swag multiswag laplace"""
 SHORT = {"digits": {"epochs": 8}}
 
 
@@ -78,9 +78,17 @@ def test_the_papers_settings_come_with_the_name() -> None:
 
 def test_what_is_given_comes_before_the_name_and_that_before_the_task() -> None:
     given = resolved(
-        "emcmc", lr=0.1, cycles=2, exploration=0.5, samples_per_cycle=3, temperature=0.5, momentum=0.8, weight_decay=0.01,
-        sampler_settings=("eta=.25", "update=gibbs", "anchor-decay=1"), schedule_settings=("drop_first=10",),
-    )  # fmt: skip
+        "emcmc",
+        lr=0.1,
+        cycles=2,
+        exploration=0.5,
+        samples_per_cycle=3,
+        temperature=0.5,
+        momentum=0.8,
+        weight_decay=0.01,
+        sampler_settings=("eta=.25", "update=gibbs", "anchor-decay=1"),
+        schedule_settings=("drop_first=10",),
+    )
     schedule, own = given.schedule, given.spec.sampler.settings
     assert isinstance(schedule, Cyclical)
     assert (schedule.lr, schedule.cycles, schedule.exploration, schedule.samples_per_cycle) == (0.1, 2, 0.5, 3)

@@ -1,4 +1,5 @@
-"""Presets: each arm differs in the setting that its name says and in nothing else; shared chains coincide; mistakes are one line."""
+"""Presets: each arm differs in the setting that its name says and in nothing else; shared chains coincide; mistakes are
+one line."""
 
 from __future__ import annotations
 
@@ -99,9 +100,14 @@ def test_uncertainty_compares_one_chain_of_each_method_under_its_own_schedule() 
     arms = default_arms.compare(Compare(preset="mnist-uncertainty")).comparison.arms
     found = [(a.label, a.schedule, schedules.build(a.chains[0][0].schedule).kept) for a in arms]
     assert found == [
-        ("SGD", "decreasing", 1), ("SGDM", "decreasing", 1), ("Snapshot-SGDM", "cyclical", 4), ("SGLD", "decreasing", 10),
-        ("SGHMC", "decreasing", 10), ("cSGLD", "cyclical", 12), ("cSGHMC", "cyclical", 12),
-    ]  # fmt: skip
+        ("SGD", "decreasing", 1),
+        ("SGDM", "decreasing", 1),
+        ("Snapshot-SGDM", "cyclical", 4),
+        ("SGLD", "decreasing", 10),
+        ("SGHMC", "decreasing", 10),
+        ("cSGLD", "cyclical", 12),
+        ("cSGHMC", "cyclical", 12),
+    ]
     assert {len(arm.chains[0]) for arm in arms} == {1} and {arm.length for arm in arms} == {40}
 
 

@@ -153,7 +153,8 @@ def test_a_tasks_defaults_may_be_by_sampler() -> None:
         ),
         (
             {"schedule": ("constant",), "final_lr": 0.01},
-            ("final_lr must be left out for schedule constant, got 0.01: it is an option of decreasing, linear, exponential",),
+            ("final_lr must be left out for schedule constant, got 0.01: it is an option of decreasing, linear, "
+             "exponential",),
         ),
         (
             {"sampler": ("sghmc",), "momentum": 0.5, "sampler_settings": {"momentum": 0.9}},

@@ -1,4 +1,5 @@
-"""Chains of an arm with shares of its predictive: weights of their samples, the plan's JSON, its digest, what is refused."""
+"""Chains of an arm with shares of its predictive: weights of their samples, the plan's JSON, its digest, what is
+refused."""
 
 from __future__ import annotations
 

@@ -77,9 +77,18 @@ def test_names_tell_the_views_apart_in_the_order_of_the_kinds_once_each() -> Non
     samples = arm(2, 2, ("theta", "anchor"))
     kinds = ("cycles", "all", "chains", "all", "variables", "stages", "without-chain", "first:3")
     assert [v.name for v in expand(kinds, samples)] == [
-        "cycle:0", "all", "chain:0", "chain:1", "variable:theta", "variable:anchor", "stage:exploration", "stage:sampling",
-        "without-chain:0", "without-chain:1", "first:3",
-    ]  # fmt: skip
+        "cycle:0",
+        "all",
+        "chain:0",
+        "chain:1",
+        "variable:theta",
+        "variable:anchor",
+        "stage:exploration",
+        "stage:sampling",
+        "without-chain:0",
+        "without-chain:1",
+        "first:3",
+    ]
     names = [v.name for v in expand(["samples"], samples)]
     assert names[:3] == ["sample:0:0:theta", "sample:0:0:anchor", "sample:1:0:theta"] and len(set(names)) == 8
 

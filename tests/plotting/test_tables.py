@@ -1,4 +1,5 @@
-"""One table in four renderings: the same texts, heads that span their columns and rows, marks of the best and of footnotes."""
+"""One table in four renderings: the same texts, heads that span their columns and rows, marks of the best and of
+footnotes."""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ def labels(figure: Figure) -> set[str]:
 
 
 def nothing_covered(drawing: Drawing, legends: int = 1) -> set[str]:
-    """Assert that legends cover no axes, that all lies on the paper and no mathematics is typeset; return the labels."""
+    """Assert that legends cover no axes, that all lies on the paper and no mathematics is typeset; return the
+    labels."""
     with laid_out(drawing) as figure:
         boxes = [legend.get_window_extent() for legend in figure.legends]
         assert len(boxes) == legends, drawing.name

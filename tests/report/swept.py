@@ -1,4 +1,5 @@
-"""Sweeps made by hand: a grid of β × M in which one point was stopped, one failed and one is half done; and random points."""
+"""Sweeps made by hand: a grid of β × M in which one point was stopped, one failed and one is half done; and random
+points."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from tests.report.test_page import EVIL
 BETAS, MS, SAMPLERS = (0.0, 0.25, 0.5), (2, 4, 8), ("csghmc", "snapshot-sgdm")
 EPOCHS, GRADIENTS = 40, 40_000
 STOPPED, FAILED, WAITING = (0.0, 8), (0.5, 2), (0.25, 8)
-"""Points (β, M) of the grid that did not finish: stopped after 2 of 8 cycles, failed before the first report, half done."""
+"""Points (β, M) of the grid that did not finish: stopped after 2 of 8 cycles, failed before the first report, half
+done."""
 
 
 def value(beta: float, m: int, sampler: str = "csghmc", repeat: int = 0) -> float:

@@ -1,4 +1,5 @@
-"""The figures of cycles and of gradients: their numbers are those of the run's tables, and they stay away where they say nothing."""
+"""The figures of cycles and of gradients: their numbers are those of the run's tables, and they stay away where they
+say nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Progress of calls from Python: lines in a log, bars in a terminal, a view in a notebook (in a kernel: tests/examples/test_quickstart.py)."""
+"""Progress of calls from Python: lines in a log, bars in a terminal, a view in a notebook (in a kernel:
+tests/examples/test_quickstart.py)."""
 
 from __future__ import annotations
 

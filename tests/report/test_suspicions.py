@@ -36,7 +36,7 @@ def copied(store: RunStore, comparison: Comparison, name: str, **tables: list[di
     for table in ("results", "curves", "diagnostics"):
         found = store.table(table)
         if table in tables or found is not None:
-            other.write_table(table, tables[table] if table in tables else found.to_pylist())  # type: ignore[union-attr]
+            other.write_table(table, tables[table] if table in tables else found.to_pylist())
     return other
 
 
@@ -58,7 +58,10 @@ def test_the_first_sample_without_finite_predictions_is_named(
     results = [r | {"nll": math.nan, "error": math.inf} for r in rows(store, "results")]
     broken = copied(store, comparison, "broken", curves=curves, results=results)
     label, n = comparison.arms[0].label, results[0]["samples"]
-    line = f"Error (%) and NLL (nats) of {label}: no finite number: sample 3 of {n} is the first whose predictions are not finite"
+    line = (
+        f"Error (%) and NLL (nats) of {label}: no finite number: sample 3 of {n} is the first whose predictions "
+        "are not finite"
+    )
     assert said(broken, comparison) == [line]
     result = Result(broken, comparison, {})
     assert line in repr(result).split("\n  ")

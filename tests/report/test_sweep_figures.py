@@ -74,7 +74,8 @@ def test_only_what_did_not_finish_is_hatched_and_the_legend_says_so(main: tuple[
     (legend,) = main[1]["figure"].legends
     shown = {h.get_hatch(): h.get_label() for h in legend.legend_handles if getattr(h, "get_hatch", lambda: None)()}
     assert shown == {
-        "////": "stopped by the scheduler (its last value)", "xxxx": "failed", "....": "not finished (value: of its other repeats)",
+        "////": "stopped by the scheduler (its last "
+                "value)", "xxxx": "failed", "....": "not finished (value: of its other repeats)",
     }  # fmt: skip
     made = main[0]
     plain = dataclasses.replace(made, results=made.results[made.results["status"] == "finished"])

@@ -105,7 +105,8 @@ BEGIN = Law(np.array([3.0, 1.0]), np.array([[0.5, -0.2], [-0.2, 0.4]]))
 def local_entropy_path(
     problem: Problem, settings: list[tuple[float, float]], *, growth: float, momentum: float
 ) -> Iterator[Law]:
-    """The exact law of (θ′, x, μ, v) after each (lr, T), from `BEGIN`; γ grows by the share ``growth`` per outer step."""
+    """The exact law of (θ′, x, μ, v) after each (lr, T), from `BEGIN`; γ grows by the share ``growth`` per outer
+    step."""
 
     def updates() -> Iterator[Update]:
         for k, (lr, temperature) in enumerate(settings):

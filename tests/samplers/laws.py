@@ -1,13 +1,13 @@
 """Exact laws of every sampler whose update is linear, on quadratic losses with exact or minibatch gradients.
 
 A linear update is s ← F·s + G·g(θ) + B·ξ with θ = R·s the first d entries of the state s = (θ[, v][, θₐ][, vₐ]) and
-ξ ~ N(0, I). Datum i has the loss gradient Hᵢθ − cᵢ and the prior adds λθ; a minibatch is the mean over b data drawn with
-replacement (or over all of them), plus noise ε of constant variance. With z = (s, 1) one step is therefore
+ξ ~ N(0, I). Datum i has the loss gradient Hᵢθ − cᵢ and the prior adds λθ; a minibatch is the mean over b data drawn
+with replacement (or over all of them), plus noise ε of constant variance. With z = (s, 1) one step is therefore
 
     z ← Ã·z + w,  Ã = mean over the minibatch of Ãᵢ,  Ãᵢ = [[F + G(Hᵢ + λI)R, −Gcᵢ], [0, 1]],  w ~ N(0, BBᵀ + GΣ_εGᵀ)
 
-and M = E zzᵀ, which holds mean and covariance, follows the exact recursion vec M ← E[Ã⊗Ã]·vec M + vec Q. A minibatch is a
-mean of b independent Ãᵢ, so that E[Ã⊗Ã] = Ā⊗Ā + (mean of Ãᵢ⊗Ãᵢ − Ā⊗Ā)/b. The fixed point is one linear solve.
+and M = E zzᵀ, which holds mean and covariance, follows the exact recursion vec M ← E[Ã⊗Ã]·vec M + vec Q. A minibatch is
+a mean of b independent Ãᵢ, so that E[Ã⊗Ã] = Ā⊗Ā + (mean of Ãᵢ⊗Ãᵢ − Ā⊗Ā)/b. The fixed point is one linear solve.
 """
 
 from __future__ import annotations

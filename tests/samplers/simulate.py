@@ -1,4 +1,5 @@
-"""Runs any sampler on a quadratic problem in many independent lanes, and compares draws with a law in standard errors."""
+"""Runs any sampler on a quadratic problem in many independent lanes, and compares draws with a law in standard
+errors."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class Method:
     law: Callable[..., Update] | None = None
 
     def make(self, theta: Tensor, problem: Problem, *, lr: float, temperature: float, seed: int) -> Sampler:
-        """The sampler over θ [L, d] as a stack of L lanes; a pSGLD that is to be frozen has learnt its preconditioner."""
+        """The sampler over θ [L, d] as a stack of L lanes; a pSGLD that is to be frozen has learnt its
+        preconditioner."""
         sampler = self.kind(
             [theta],
             lr=lr,

@@ -44,7 +44,8 @@ def close(found: float | None, expected: float, relative_variance: float = 2.0) 
     ids=str,
 )
 def test_without_a_force_it_is_the_temperature(kind: Any, settings: dict[str, Any]) -> None:
-    """With κ frozen friction is constant and p exactly N(0, T); the anchor's pull 2e-4 is a curvature that weighs nothing."""
+    """With κ frozen friction is constant and p exactly N(0, T); the anchor's pull 2e-4 is a curvature that weighs
+    nothing."""
     close(flat(kind, **settings).kinetic_temperature(), T)
 
 

@@ -47,7 +47,8 @@ def measured(model: nn.Sequential, likelihood: Likelihood, n: int = N, **setting
 
 
 def dense(model: nn.Sequential, expected: Callable[[Tensor], Tensor]) -> np.ndarray:
-    """Σ JᵀFJ over examples by autograd, in the order of (output, input or bias); ``expected`` is F of one example's outputs."""
+    """Σ JᵀFJ over examples by autograd, in the order of (output, input or bias); ``expected`` is F of one example's
+    outputs."""
     head = {n: p.detach() for n, p in model[2].named_parameters()}
     total = 0.0
     for phi in model[:2](inputs()).detach():
@@ -156,7 +157,8 @@ def test_at_temperature_0_it_is_sgdm_and_above_it_nothing_moves() -> None:
 
 
 def test_part_of_the_data_stands_for_all_and_no_example_counts_twice() -> None:
-    """Half of N examples give the Gaussian of each twice; those after N nothing; a step at temperature 0 forgets them."""
+    """Half of N examples give the Gaussian of each twice; those after N nothing; a step at temperature 0 forgets
+    them."""
     model = network(3)
     sampler = measured(model, Classes(), n=7, prediction_samples=1)
     ((_, half),) = sampler.draws()

@@ -28,7 +28,8 @@ RUNNING_LANES = 10_000
 
 
 def test_every_sampler_with_a_target_is_among_the_cases() -> None:
-    """Entropy-SGLD, whose law is periodic in its inner loop, microcanonical samplers and SWAG have files of their own."""
+    """Entropy-SGLD, whose law is periodic in its inner loop, microcanonical samplers and SWAG have files of their
+    own."""
     own = {"entropy-sgld", "mclmc", "swag"}
     covered = {getattr(m.kind, "kind", None) for m in [*LINEAR.values(), *RUNNING.values()]} | own
     targeted = {
@@ -91,7 +92,8 @@ IDS = ["-".join(map(str, (kind.kind, *own.values(), *rest))) for kind, own, *res
 
 @pytest.mark.parametrize("row", [row for row in ONE if row[0] is not EntropyMCMC], ids=IDS[:18])
 def test_the_fixed_point_is_the_closed_form_in_one_dimension(row: Row) -> None:
-    """(2aηT + η²s²)(1+m) / [a·η·Λ·(2(1+m) − ηΛ)], η = lr/N, Λ = Nλ, s = Nσ, a = 1 − m; the right γ̂ is as if σ were 0."""
+    """(2aηT + η²s²)(1+m) / [a·η·Λ·(2(1+m) − ηΛ)], η = lr/N, Λ = Nλ, s = Nσ, a = 1 − m; the right γ̂ is as if σ were
+    0."""
     _, own, lr, temperature, curvature, n, noise = row
     problem = Problem(hessians=np.array([[[curvature]]]), offsets=np.zeros((1, 1)), num_data=n, noise=(noise,))
     update = laws.velocity(1, lr=lr, temperature=temperature, num_data=n, **own)
@@ -267,8 +269,8 @@ def test_sgnht_by_euler_is_too_narrow_by_half_its_friction(noise: float, thermos
 def test_thermostats_by_strang_are_too_wide_at_a_large_friction_per_step(kind: Callable[..., Sampler]) -> None:
     """E p² = T is kept, and Var θ = T/λ·(a₀/2)·coth(a₀/2) ≈ 1 + a₀²/12 as lr·λ → 0 at a fixed a₀.
 
-    As lr → 0 the step is SGHMC's with m = e^{−a₀}, whose lr is lr·(1 − m)/a₀ and whose velocity has variance lr·T/N; its
-    closed form gives T/λ·a₀(1 + m)/(2(1 − m)). At the default a₀ = .1 that is 1.0008.
+    As lr → 0 the step is SGHMC's with m = e^{−a₀}, whose lr is lr·(1 − m)/a₀ and whose velocity has variance lr·T/N;
+    its closed form gives T/λ·a₀(1 + m)/(2(1 − m)). At the default a₀ = .1 that is 1.0008.
     """
     lr, a0, temperature = 0.01, 0.8, 0.5
     theta = coordinates(math.sqrt(temperature))

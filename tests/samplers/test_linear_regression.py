@@ -1,4 +1,5 @@
-"""Linear regression by minibatches drawn with replacement: exact second moments at a finite step, posterior as lr → 0."""
+"""Linear regression by minibatches drawn with replacement: exact second moments at a finite step, posterior as lr →
+0."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def test_the_recursion_of_moments_is_the_mean_over_all_minibatches() -> None:
 
 @pytest.mark.parametrize("name", LINEAR)
 def test_draws_have_the_exact_second_moments(name: str) -> None:
-    """Mean and covariance of θ (and θₐ) are the fixed point's within 5 s.e., and it is well apart from the posterior."""
+    """Mean and covariance of θ (and θₐ) are the fixed point's within 5 s.e., and it is well apart from the
+    posterior."""
     method, problem = LINEAR[name], regression()
     update = method.update(problem, lr=LR, temperature=TEMPERATURE)
     burn_in = laws.settled(update, problem, 1e-4)

@@ -223,7 +223,8 @@ def test_a_step_conserves_energy_to_second_order() -> None:
 
 
 def moments(widths: Array, h: float, *, lanes: int, steps: int, burn_in: int) -> tuple[Array, Array]:
-    """Relative errors of the variances on N(0, diag(widths²)), from exact starts, with standard errors from the lanes."""
+    """Relative errors of the variances on N(0, diag(widths²)), from exact starts, with standard errors from the
+    lanes."""
     torch.set_num_threads(1)
     scale = torch.from_numpy(widths)
     generator = torch.Generator().manual_seed(0)

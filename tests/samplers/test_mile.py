@@ -1,4 +1,5 @@
-"""MILE's tuner against a plain transcription; it finds a step with little bias, and survives a checkpoint at any step."""
+"""MILE's tuner against a plain transcription; it finds a step with little bias, and survives a checkpoint at any
+step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whole paths on a Gaussian against the exact recursion: under a cyclical step size, and of Entropy-SGLD's nested loops."""
+"""Whole paths on a Gaussian against the exact recursion: under a cyclical step size, and of Entropy-SGLD's nested
+loops."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ SCHEDULE = Cyclical(steps=48, lr=0.5, cycles=2, exploration=0.25, temperature=TE
 FAR = Law(np.array([5.0, 3.0]), BEGIN.covariance)
 HEAT = (0.3, 0.6)
 FALSE_ALARM = 1e-6
-"""Chance that a right sampler fails a test; divided by the numbers compared (Bonferroni), which need no independence."""
+"""Chance that a right sampler fails a test; divided by the numbers compared (Bonferroni), which need no
+independence."""
 
 
 def settings() -> list[tuple[float, float]]:
@@ -55,9 +57,18 @@ def test_the_path_of_x_follows_the_exact_recursion(momentum: float, growth: floa
     settings = [(0.5 if k < 24 else 0.2, 0.0 if k < 12 else TEMPERATURE) for k in range(12 * INNER)]
     theta = start(LANES, BEGIN, seed=51)
     sampler = EntropySGLD(
-        [theta], lr=0.5, num_data=problem.num_data, temperature=TEMPERATURE, weight_decay=problem.decay, momentum=momentum,
-        inner_steps=INNER, gamma_growth=growth, seed=52, lanes=LANES, **OWN,
-    )  # fmt: skip
+        [theta],
+        lr=0.5,
+        num_data=problem.num_data,
+        temperature=TEMPERATURE,
+        weight_decay=problem.decay,
+        momentum=momentum,
+        inner_steps=INNER,
+        gamma_growth=growth,
+        seed=52,
+        lanes=LANES,
+        **OWN,
+    )
     exact = local_entropy_path(problem, settings, growth=growth, momentum=momentum)
     off = []
     for law, draws in zip(exact, run(sampler, problem, settings, seed=53), strict=True):

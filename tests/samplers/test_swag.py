@@ -16,7 +16,8 @@ STEPS, EVERY, RANK = 26, 3, 4
 
 
 def trained(kind: Any, lanes: int = 1, **own: Any) -> tuple[Any, list[list[Tensor]]]:
-    """A sampler after `STEPS` steps with noisy gradients, the same in all lanes, and its iterates; the first 5 are burn-in."""
+    """A sampler after `STEPS` steps with noisy gradients, the same in all lanes, and its iterates; the first 5 are
+    burn-in."""
     generator = torch.Generator().manual_seed(2)
     begin = torch.linspace(-1, 1, 6, dtype=torch.float64)
     params = [begin.reshape(2, 3).expand(lanes, 2, 3).clone(), begin[:2].expand(lanes, 2).clone()]
@@ -62,7 +63,8 @@ def test_draws_have_the_gaussian_of_the_collected_iterates(scale: float) -> None
 
 
 def test_each_cycle_has_a_gaussian_of_its_own_and_other_draws() -> None:
-    """Cycles whose paths are equal have equal moments, here of their third and sixth iterate of seven; draws are from other streams."""
+    """Cycles whose paths are equal have equal moments, here of their third and sixth iterate of seven; draws are from
+    other streams."""
     p = torch.zeros(3, dtype=torch.float64, requires_grad=True)
     sampler = SWAG([p], lr=0.1, momentum=0.0, collect_every=3, rank=RANK, seed=0)
     moments, drawn = [], []

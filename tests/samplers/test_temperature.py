@@ -102,7 +102,8 @@ def wavy(k: int) -> float:
 
 @pytest.mark.parametrize(("kind", "m"), [(SGD, 0), (SGLD, 0), (SGHMC, 0.0), (SGDM, 0.9), (SGHMC, 0.9), (SGHMC, 0.1)])
 def test_without_noise_it_is_sgd_in_the_papers_velocity_form(kind: Any, m: float) -> None:
-    """v ← m·v − lr_k·(g + λθ); θ ← θ + v. At one lr torch's SGD too, whose buffer is rescaled as a whole when lr changes."""
+    """v ← m·v − lr_k·(g + λθ); θ ← θ + v. At one lr torch's SGD too, whose buffer is rescaled as a whole when lr
+    changes."""
     own = {"momentum": m} if kind in (SGDM, SGHMC) else {}
 
     def ours(params: list[Tensor]) -> Sampler:

@@ -1,4 +1,5 @@
-"""`ScheduleLR` in loops of one's own: what a chain applies, torch's warm restarts, resuming, and its documented loop."""
+"""`ScheduleLR` in loops of one's own: what a chain applies, torch's warm restarts, resuming, and its documented
+loop."""
 
 from __future__ import annotations
 

@@ -38,7 +38,8 @@ FROZEN: dict[str, Schedule] = {
         lr=0.1, milestones=(0.5, 0.75), factor=0.1, steps=90
     ),
 }  # fmt: skip
-"""By the digest of their parts. A change here orphans every sample that people have stored: raise a revision instead."""
+"""By the digest of their parts. A change here orphans every sample that people have stored: raise a revision
+instead."""
 
 
 @pytest.mark.parametrize(("digest", "schedule"), FROZEN.items(), ids=[s.kind for s in FROZEN.values()])

@@ -72,7 +72,8 @@ def npy(array: np.ndarray[Any, Any], **how: Any) -> bytes:
 
 
 def regression(samples: int = 7) -> tuple[PosteriorPredictive, list[dict[str, Tensor]], dict[str, Any]]:
-    """An ensemble of small regression networks with a noise for each sample, its state dicts, its network's description."""
+    """An ensemble of small regression networks with a noise for each sample, its state dicts, its network's
+    description."""
     network = {"name": "mlp", "settings": {"inputs": 3, "hidden": [5], "outputs": 1}}
     network["revision"] = models.revision("mlp")
     states = []
@@ -88,8 +89,16 @@ def regression_file(path: Path) -> PosteriorPredictive:
     """Write such an ensemble as `raychains export` does; return it."""
     posterior, states, network = regression()
     about = {
-        "run": "tides", "arm": "sghmc", "task": {"kind": "tides"}, "kind": "regression", "noise": None, "network": network,
-        "preparation": None, "shared": [], "samples": [], "input": {"shape": [3], "dtype": "float32"},
-    }  # fmt: skip
+        "run": "tides",
+        "arm": "sghmc",
+        "task": {"kind": "tides"},
+        "kind": "regression",
+        "noise": None,
+        "network": network,
+        "preparation": None,
+        "shared": [],
+        "samples": [],
+        "input": {"shape": [3], "dtype": "float32"},
+    }
     file.write(path, states, len(states), shared={}, dtype=None, about=about)
     return posterior

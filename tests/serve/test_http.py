@@ -245,7 +245,10 @@ def test_a_proxy_that_listens_on_every_interface_needs_a_host_that_says_so(
 ) -> None:
     monkeypatch.setenv("RAY_SERVE_ENABLE_HA_PROXY", "1")
     assert main(["serve", run.path]) == 2
-    line = "raychains: --host must be 0.0.0.0 with RAY_SERVE_ENABLE_HA_PROXY=1, got '127.0.0.1': HAProxy listens on every interface\n"
+    line = (
+        "raychains: --host must be 0.0.0.0 with RAY_SERVE_ENABLE_HA_PROXY=1, got '127.0.0.1': HAProxy listens on "
+        "every interface\n"
+    )
     assert capsys.readouterr().err == line
 
 

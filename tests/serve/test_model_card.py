@@ -1,4 +1,5 @@
-"""The card's example is a command that asks rightly, and nothing that a client or a file says becomes markup or a command."""
+"""The card's example is a command that asks rightly, and nothing that a client or a file says becomes markup or a
+command."""
 
 from __future__ import annotations
 

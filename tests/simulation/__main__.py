@@ -28,7 +28,8 @@ def tried(seed: int) -> tuple[int, float, list[str]]:
 
 
 def stay_on(cpus: Queue[int]) -> None:
-    """Keep this process on one CPU: its threads take turns, and a turn that changes the CPU costs as much as it does."""
+    """Keep this process on one CPU: its threads take turns, and a turn that changes the CPU costs as much as it
+    does."""
     os.sched_setaffinity(0, {cpus.get()})
 
 
@@ -67,7 +68,8 @@ def main() -> int:
             known["seconds"] += time.monotonic() - began
             given.to.write_text(json.dumps(known, indent=1) + "\n")
     print(
-        f"{known['histories']:,} histories, {known['simulated_hours']:,.0f} simulated hours, {len(known['violated'])} violated"
+        f"{known['histories']:,} histories, {known['simulated_hours']:,.0f} simulated hours, {len(known['violated'])} "
+        "violated"
     )
     return bool(known["violated"])
 

@@ -1,4 +1,5 @@
-"""Simulated nodes and actors: chain workers that follow `law` and write through the real store code, evaluators that count."""
+"""Simulated nodes and actors: chain workers that follow `law` and write through the real store code, evaluators that
+count."""
 
 from __future__ import annotations
 

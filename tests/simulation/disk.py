@@ -1,4 +1,5 @@
-"""A simulated disk behind the real `Storage`: outages, refusals, slowness, late listings, and the files themselves in memory."""
+"""A simulated disk behind the real `Storage`: outages, refusals, slowness, late listings, and the files themselves in
+memory."""
 
 from __future__ import annotations
 

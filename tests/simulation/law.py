@@ -1,4 +1,5 @@
-"""The chains of a simulated run, and their samples' exact values: a function of the spec and of the noise that diverged."""
+"""The chains of a simulated run, and their samples' exact values: a function of the spec and of the noise that
+diverged."""
 
 from __future__ import annotations
 
@@ -122,8 +123,8 @@ def value_of(sample: Sample) -> float:
 def undisturbed(digest: str, diverges: int | None, at: float = 0.0) -> tuple[float, ...]:
     """Return the samples' values of a chain that nothing disturbs.
 
-    With ``diverges`` it does so at that step on its first noise, and goes on from its cycle's start on another one. ``at`` is
-    the value of the sample that it starts at.
+    With ``diverges`` it does so at that step on its first noise, and goes on from its cycle's start on another one.
+    ``at`` is the value of the sample that it starts at.
     """
     state, start, found = State.of(digest, None, at), State.of(digest, None, at), []
     while state.step < STEPS:

@@ -1,4 +1,5 @@
-"""Simulated time and processes: events in the order of their times, and drivers that run as threads of which one runs at a time."""
+"""Simulated time and processes: events in the order of their times, and drivers that run as threads of which one runs
+at a time."""
 
 from __future__ import annotations
 
@@ -114,7 +115,8 @@ class Turn:
 
 
 class Process:
-    """A process that runs a function in a thread of its own. It is the `Clock` and the `Identity` of the driver in it."""
+    """A process that runs a function in a thread of its own. It is the `Clock` and the `Identity` of the driver in
+    it."""
 
     def __init__(self, machine: Machine, name: str, run: Callable[[Process], None]) -> None:
         self.machine, self.name = machine, name

@@ -65,7 +65,8 @@ def test_a_seed_tells_one_history() -> None:
 def test_things_do_go_wrong() -> None:
     never = {
         "is killed", "is lost", "is cut off", "counts as dead", "stops for", "asked to stop", "between two changes",
-        "storage is away", "ENOSPC", "EROFS", "Stalled", "WorkerLost", "ChainRestarted", "run2", "TornCheckpoint", "Preempted",
+        "storage is "
+        "away", "ENOSPC", "EROFS", "Stalled", "WorkerLost", "ChainRestarted", "run2", "TornCheckpoint", "Preempted",
     }  # fmt: skip
     for seed in range(300):
         never = {what for what in never if what not in history(seed).trace}

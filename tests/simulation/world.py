@@ -1,4 +1,5 @@
-"""One history: drivers that share a store, the cluster they run on, what goes wrong, and what must hold all the same."""
+"""One history: drivers that share a store, the cluster they run on, what goes wrong, and what must hold all the
+same."""
 
 from __future__ import annotations
 
@@ -216,9 +217,13 @@ class World:
             some = rng.choice(sorted(self.comparison.chains()))
             self.diverges[some] = rng.randint(2, law.STEPS)
         self.resources = ResourceConfig(
-            checkpoint_every=rng.choice((1.0, 5.0, 60.0)), on_divergence=policy, max_failures=3, evaluators=rng.choice((1, 2)),
-            stall_timeout=5.0, slot_timeout=200.0,
-        )  # fmt: skip
+            checkpoint_every=rng.choice((1.0, 5.0, 60.0)),
+            on_divergence=policy,
+            max_failures=3,
+            evaluators=rng.choice((1, 2)),
+            stall_timeout=5.0,
+            slot_timeout=200.0,
+        )
         self.nodes = [Node(f"node{n}", rng.choice((1, 2))) for n in range(rng.choice((1, 2, 3)))]
         self.pending: list[Actor] = []
         self.drivers: list[Driver] = []
@@ -326,7 +331,8 @@ class World:
     # What workers tell
 
     def began(self, attempt: Attempt) -> None:
-        """Note an attempt: its number is its own and its driver's highest, and it takes a chain from nobody without an excuse."""
+        """Note an attempt: its number is its own and its driver's highest, and it takes a chain from nobody without an
+        excuse."""
         name = f"{attempt.digest[:6]}/{attempt.number}"
         self.machine.tell(f"{name} begins at step {attempt.state.step}")
         if name in self.begun:

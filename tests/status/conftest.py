@@ -13,7 +13,8 @@ from tests.status.worlds import THEIRS, advance, begin, comparison, diagnosis, e
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with a run of six chains in the middle: finished, running after a loss, waiting, stopped, given up, waiting."""
+    """A store with a run of six chains in the middle: finished, running after a loss, waiting, stopped, given up,
+    waiting."""
     folder = tmp_path_factory.mktemp("made")
     root, plan = Storage(folder), comparison(6)
     done, lost, _, old, given_up, _ = plan.chains().values()

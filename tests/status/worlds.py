@@ -91,11 +91,33 @@ def diagnosis(digest: str) -> dict[str, Any]:
     from raychains.chain.divergence import Diagnosis
 
     return Diagnosis(
-        digest=digest, kind="loss", step=20, steps=60, seen_at=20, replayed_from=0, epoch=1, cycle=0, stage="sampling", lr=9.0,
-        temperature=1.0, noise_std=0.1, tensor=None, nonfinite=1, size=1, infinite=0, point=None, gradient_norm=1e9,
-        gradient_norm_before=1.0, loss=float("nan"), last_loss=2.0, last_loss_step=19, parameter_scale=1e9, start_scale=0.1,
-        precision="fp32", error="the loss is nan at step 20",
-    ).to_json()  # fmt: skip
+        digest=digest,
+        kind="loss",
+        step=20,
+        steps=60,
+        seen_at=20,
+        replayed_from=0,
+        epoch=1,
+        cycle=0,
+        stage="sampling",
+        lr=9.0,
+        temperature=1.0,
+        noise_std=0.1,
+        tensor=None,
+        nonfinite=1,
+        size=1,
+        infinite=0,
+        point=None,
+        gradient_norm=1e9,
+        gradient_norm_before=1.0,
+        loss=float("nan"),
+        last_loss=2.0,
+        last_loss_step=19,
+        parameter_scale=1e9,
+        start_scale=0.1,
+        precision="fp32",
+        error="the loss is nan at step 20",
+    ).to_json()
 
 
 def aged(path: Path, seconds: float) -> None:

@@ -28,12 +28,17 @@ class Server:
         return f"s3://{bucket}/some/prefix?scheme=http&endpoint_override=127.0.0.1:{port or self.port}&region=us-east-1"
 
     def filesystem(self, port: int | None = None, seconds: float = 60) -> fs.S3FileSystem:
-        """A client without retries of its own, so that ours are what is seen; it gives up a silent server after ``seconds``."""
+        """A client without retries of its own, so that ours are what is seen; it gives up a silent server after
+        ``seconds``."""
         return fs.S3FileSystem(
-            endpoint_override=f"127.0.0.1:{port or self.port}", scheme="http", region="us-east-1",
-            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=1), connect_timeout=seconds, request_timeout=seconds,
+            endpoint_override=f"127.0.0.1:{port or self.port}",
+            scheme="http",
+            region="us-east-1",
+            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=1),
+            connect_timeout=seconds,
+            request_timeout=seconds,
             allow_bucket_creation=True,
-        )  # fmt: skip
+        )
 
 
 @pytest.fixture(scope="package")

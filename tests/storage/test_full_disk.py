@@ -33,7 +33,8 @@ try:
 except StorageRefused as error:
     print(written, error.exit_status, str(error))
 assert root.read("a/before") == b"intact"
-assert len(root.names("a")) == written + 1 and len(os.listdir(root.uri + "/a")) == written + 1, os.listdir(root.uri + "/a")
+there = os.listdir(root.uri + "/a")
+assert len(root.names("a")) == written + 1 and len(there) == written + 1, there
 assert all(root.size(f"a/{number:03d}") == 100_000 for number in range(written))
 root.delete("a/000")
 root.publish("a/again", os.urandom(100_000))

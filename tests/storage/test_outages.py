@@ -35,9 +35,16 @@ FAULTS: dict[str, Callable[[Proxy], None]] = {
 
 def sample(index: int) -> Sample:
     meta = SampleMeta(
-        digest=SPEC.digest, index=index, cycle=0, epoch=index, step=10 * index, lr=0.1, temperature=1.0, stage="sampling",
+        digest=SPEC.digest,
+        index=index,
+        cycle=0,
+        epoch=index,
+        step=10 * index,
+        lr=0.1,
+        temperature=1.0,
+        stage="sampling",
         train_nll=0.5,
-    )  # fmt: skip
+    )
     generator = torch.Generator().manual_seed(index)
     return Sample(meta=meta, tensors={"w": torch.randn(50_000, generator=generator)})
 

@@ -1,4 +1,5 @@
-"""Stores that refuse: read-only, without rights, under names that cannot be. One line at once, in place of waits and warnings."""
+"""Stores that refuse: read-only, without rights, under names that cannot be. One line at once, in place of waits and
+warnings."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ NOBODY = 65534
 
 
 def mounted(folder: Path) -> None:
-    """A filesystem of its own at ``folder``; where nobody may mount one, the test is skipped with the system's reason."""
+    """A filesystem of its own at ``folder``; where nobody may mount one, the test is skipped with the system's
+    reason."""
     folder.mkdir()
     done = subprocess.run(["mount", "-t", "tmpfs", "none", str(folder)], capture_output=True, text=True)
     if done.returncode:

@@ -97,7 +97,7 @@ def test_a_runs_folder_lives_in_a_bucket_and_its_location_leads_back(root: Stora
     run = RunStore(root, "digits-1")
     run.write_plan({"x": 1})
     run.write_table("results", [{"arm": "a", "error": 0.5}])
-    assert run.plan() == {"x": 1} and run.table("results").to_pylist() == [{"arm": "a", "error": 0.5}]  # type: ignore[union-attr]
+    assert run.plan() == {"x": 1} and run.table("results").to_pylist() == [{"arm": "a", "error": 0.5}]
     store, name = split_run_path(run.location())
     assert name == "digits-1" and RunStore(Storage(store), name).plan() == {"x": 1}
 

@@ -271,7 +271,8 @@ class _Heard(logging.Handler):
 
 @dataclass(frozen=True)
 class Reading:
-    """A reading's value as text, `REFUSED` where it is refused; whether a warning came with it; the files that it opened."""
+    """A reading's value as text, `REFUSED` where it is refused; whether a warning came with it; the files that it
+    opened."""
 
     value: str
     warned: bool

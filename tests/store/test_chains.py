@@ -32,9 +32,17 @@ def store(tmp_path: Path) -> ChainStore:
 
 def sample(index: int, value: float = 0.0, variable: str = "theta") -> Sample:
     meta = SampleMeta(
-        digest=SPEC.digest, index=index, variable=variable, cycle=0, epoch=index, step=10 * index, lr=0.1, temperature=1.0,
-        stage="sampling", train_nll=None if index == 0 else 0.5,
-    )  # fmt: skip
+        digest=SPEC.digest,
+        index=index,
+        variable=variable,
+        cycle=0,
+        epoch=index,
+        step=10 * index,
+        lr=0.1,
+        temperature=1.0,
+        stage="sampling",
+        train_nll=None if index == 0 else 0.5,
+    )
     return Sample(meta=meta, tensors={"w": torch.full((4,), value), "n": torch.tensor(index)})
 
 

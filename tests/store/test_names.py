@@ -17,9 +17,32 @@ from raychains.store import ChainStore, RunStore, Storage
 from tests.checks import refused
 
 ESCAPES = [
-    "", ".", "..", "/", "/etc/x", "../x", "a/..", "a/../../x", "a/./x", "./x", "a//x", "a/", "//x", "a\\..\\x", "\\x", "a\0b",
-    "a\nb", "\x1b[2J", "a/\x7f", "a\x85b", "a\x00", "a\n", "\ud800", "x" * 201, "é" * 101,
-]  # fmt: skip
+    "",
+    ".",
+    "..",
+    "/",
+    "/etc/x",
+    "../x",
+    "a/..",
+    "a/../../x",
+    "a/./x",
+    "./x",
+    "a//x",
+    "a/",
+    "//x",
+    "a\\..\\x",
+    "\\x",
+    "a\0b",
+    "a\nb",
+    "\x1b[2J",
+    "a/\x7f",
+    "a\x85b",
+    "a\x00",
+    "a\n",
+    "\ud800",
+    "x" * 201,
+    "é" * 101,
+]
 METHODS: dict[str, Callable[[Storage, str], Any]] = {
     "publish": lambda r, n: r.publish(n, b"x"),
     "create": lambda r, n: r.create(n, b"x"),

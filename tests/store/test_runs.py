@@ -14,7 +14,8 @@ from raychains.store import RunStore, Storage, check_name, split_run_path
 from tests.checks import refused
 
 ESCAPES = [
-    "", ".", "..", "../x", "a/../../x", "/etc", "/", "a/b", "a\\b", ".hidden", "-rf", "_x", "a b", "a\n", "a\0b", "a\tb",
+    "", ".", "..", "../x", "a/../../x", "/etc", "/", "a/b", "a\\b", ".hidden", "-rf", "_x", "a "
+                                                                                            "b", "a\n", "a\0b", "a\tb",
     "\x1b[31m", "größe", "１", "~", "~root", "a" * 101, "s3://b", "$HOME", "a;b", "*", "a%2fb",
 ]  # fmt: skip
 

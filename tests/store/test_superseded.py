@@ -105,8 +105,8 @@ def test_a_zombie_that_comes_to_its_end_writes_no_index(store: ChainStore) -> No
 
 
 def test_an_attempt_whose_chain_was_superseded_meanwhile_writes_no_index_of_what_is_left(store: ChainStore) -> None:
-    """It would be taken for the whole chain for ever: without exclusive names two drivers may begin at once, and a lower number's
-    record may come last.
+    """It would be taken for the whole chain for ever: without exclusive names two drivers may begin at once, and a
+    lower number's record may come last.
     """
     begin(store, 1, 0)
     for index in range(2):

@@ -65,9 +65,10 @@ class Dying(Guarded):
     """A process that makes its twelfth step of a chain while ``folder`` has a file ``die`` takes that away and dies.
     A file ``died-PID`` says then why.
 
-    So does a trial that is set up while there is a file ``die-early``; with a file ``stop`` it stops in its 36th step, alive; one that takes
-    over an earlier trial's process dies while there is a file ``die-handed-over``. While the folder has a file ``slow``, the second half of a chain takes its time.
-    One that makes its twelfth step while there is a file ``leave`` is on a node that will be gone soon, as far as it can know; of several processes the others are.
+    So does a trial that is set up while there is a file ``die-early``; with a file ``stop`` it stops in its 36th step,
+    alive; one that takes over an earlier trial's process dies while there is a file ``die-handed-over``. While the
+    folder has a file ``slow``, the second half of a chain takes its time. One that makes its twelfth step while there
+    is a file ``leave`` is on a node that will be gone soon, as far as it can know; of several processes the others are.
     """
 
     def __init__(self, folder: str, pause: float = 0.0, val_split: float = 0.0) -> None:
@@ -151,7 +152,8 @@ class Undivided(Digits):
 
 
 class Placed(Guarded):
-    """Each process writes the GPUs that it sees to a file of ``folder``; one that sees some waits for another such, in which its trial does not run."""
+    """Each process writes the GPUs that it sees to a file of ``folder``; one that sees some waits for another such, in
+    which its trial does not run."""
 
     def __init__(self, folder: str, pause: float = 0.0, val_split: float = 0.0) -> None:
         super().__init__(pause, val_split)

@@ -104,7 +104,8 @@ def interrupt_at_first_report() -> Any:
 def disturbed(
     tmp_path_factory: pytest.TempPathFactory, folder: Path, undisturbed: str
 ) -> tuple[str, dict[str, int], Diary]:
-    """The store of a sweep that was stopped, whose driver was killed, and whose trials died or stopped: their processes."""
+    """The store of a sweep that was stopped, whose driver was killed, and whose trials died or stopped: their
+    processes."""
     store = str(tmp_path_factory.mktemp("disturbed"))
     digests = list(table(undisturbed)["digest"])
     (folder / "slow").touch()

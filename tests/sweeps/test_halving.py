@@ -39,9 +39,16 @@ def swept(tmp_path_factory: pytest.TempPathFactory, ray_session: None) -> tuple[
         patch.setattr(SweepStore, "publish_stop", stop)
         patch.setattr(sweep, "TICK_EVERY", 0.0)  # a chain here is shorter than the time between two ticks
         result = rc.sweep(
-            task="digits", epochs=EPOCHS, samples_per_cycle=2, thinning=5, grid=GRID, asha=True, store=store, concurrent=1,
+            task="digits",
+            epochs=EPOCHS,
+            samples_per_cycle=2,
+            thinning=5,
+            grid=GRID,
+            asha=True,
+            store=store,
+            concurrent=1,
             callback=diary,
-        )  # fmt: skip
+        )
     return result, diary
 
 
@@ -126,9 +133,16 @@ def test_a_sweep_that_is_through_runs_nothing_again(swept: tuple[SweepResult, Di
     before = {d: attempts_of(str(Storage(result.store.root.uri).uri), d) for d in result.table(full=True)["digest"]}
     with undrawn():
         again = rc.sweep(
-            task="digits", epochs=EPOCHS, samples_per_cycle=2, thinning=5, grid=GRID, asha=True, store=result.store.root.uri,
-            resume=True, callback=diary,
-        )  # fmt: skip
+            task="digits",
+            epochs=EPOCHS,
+            samples_per_cycle=2,
+            thinning=5,
+            grid=GRID,
+            asha=True,
+            store=result.store.root.uri,
+            resume=True,
+            callback=diary,
+        )
     assert not diary.of(events.ChainFinished) and diary.of(events.SweepPlanned)[0].done == 6
     assert len(diary.of(events.ViewDone)) == len(again.table(full=True).query("status == 'finished'"))
     assert {d: attempts_of(str(Storage(result.store.root.uri).uri), d) for d in before} == before

@@ -46,7 +46,8 @@ def quick() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory, ray_session: None) -> tuple[Any, Any, Path]:
-    """2 × 2 points with two repeats each, the last of which is stopped halfway: the experiment's results, its trainable and the run store."""
+    """2 × 2 points with two repeats each, the last of which is stopped halfway: the experiment's results, its trainable
+    and the run store."""
     folder = tmp_path_factory.mktemp("tune")
     trainable = rc.tune.trainable(
         task=TASK,
@@ -154,9 +155,16 @@ def test_trials_without_a_report_are_left_out_and_those_that_broke_are_failed_po
 @pytest.mark.usefixtures("quick")
 def test_seeds_and_lengths_may_differ_between_trials(tmp_path: Path) -> None:
     trainable = rc.tune.trainable(
-        task=TASK, epochs=4, val_split=40, exploration=0.0, samples_per_cycle=1, cycles=2, store=str(tmp_path / "store"),
-        allow_unequal_budget=True, init_from=rc.make_task(TASK).build_model(seed=3, lanes=1),
-    )  # fmt: skip
+        task=TASK,
+        epochs=4,
+        val_split=40,
+        exploration=0.0,
+        samples_per_cycle=1,
+        cycles=2,
+        store=str(tmp_path / "store"),
+        allow_unequal_budget=True,
+        init_from=rc.make_task(TASK).build_model(seed=3, lanes=1),
+    )
     lengths = tune.sample_from(lambda config: 2 + 2 * config["seed"])
     run = tune.RunConfig(name="some", storage_path=str(tmp_path / "tune"), verbose=0)
     tuner = tune.Tuner(

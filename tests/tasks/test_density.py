@@ -1,4 +1,5 @@
-"""Anybody's log density as a task: the function that was written, at any number of points, from all rows or from a few."""
+"""Anybody's log density as a task: the function that was written, at any number of points, from all rows or from a
+few."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_a_held_out_share_comes_from_the_training_images_and_leaves_the_test_ima
     assert not set(train) & set(val) and sorted(train + val) == sorted(rows(whole.splits()["train"]))
     assert rows(splits["test"]) == rows(whole.splits()["test"])
     assert torch.equal(task.source.inputs, splits["train"].inputs)  # type: ignore[attr-defined]
-    shares = np.bincount(whole.source.targets.numpy()) / 5 - np.bincount(splits["val"]._labels)  # type: ignore[attr-defined]
+    shares = np.bincount(whole.source.targets.numpy()) / 5 - np.bincount(splits["val"]._labels)
     assert np.abs(shares).max() < 1
     assert task.settings()["val_split"] == 100
     assert len({task.fingerprint, whole.fingerprint, Digits(train=500, val_split=99).fingerprint}) == 3

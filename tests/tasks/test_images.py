@@ -1,4 +1,5 @@
-"""The image tasks: what is learned from, what is held out, what the network is given, and splits that are read when asked."""
+"""The image tasks: what is learned from, what is held out, what the network is given, and splits that are read when
+asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tasks by import path: found in the current folder, rebuilt by path and arguments, refused in one line that says why."""
+"""Tasks by import path: found in the current folder, rebuilt by path and arguments, refused in one line that says
+why."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def make_task(train: int = 20, slope: float = 2.0, seed=0, lr=None):
     g = torch.Generator().manual_seed(seed)
     x = torch.randn(train + 10, 2, generator=g)
     y = (slope * x[:, 0] > x[:, 1]).long()
-    return rc.Task.from_module(lambda: torch.nn.Linear(2, 2), (x[:train], y[:train]), (x[train:], y[train:]), name="lines")
+    data = (x[:train], y[:train]), (x[train:], y[train:])
+    return rc.Task.from_module(lambda: torch.nn.Linear(2, 2), *data, name="lines")
 
 
 def itself(val_split: float = 0.0):
@@ -184,8 +186,8 @@ def test_what_is_wrong_is_one_line(path: str, words: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["os:system", "subprocess:run", "own_things:subprocess.run", "own_things:torch.load", "builtins:eval", "own_things:rc.load",
-     "raychains.cli:main", "raychains.tasks:make"],
+    ["os:system", "subprocess:run", "own_things:subprocess.run", "own_things:torch.load", "builtins:eval",
+     "own_things:rc.load", "raychains.cli:main", "raychains.tasks:make"],
 )  # fmt: skip
 def test_a_path_calls_nothing_that_is_not_meant_to_make_tasks(path: str, folder: Path) -> None:
     spec = TaskSpec(kind=path, revision=1, settings={"args": "touch touched"}, fingerprint="x")

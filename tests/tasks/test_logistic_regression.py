@@ -1,4 +1,5 @@
-"""Bayesian logistic regression: potential, gradient and mode against autograd and scikit-learn; settings and defaults."""
+"""Bayesian logistic regression: potential, gradient and mode against autograd and scikit-learn; settings and
+defaults."""
 
 from __future__ import annotations
 

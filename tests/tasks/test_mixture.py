@@ -50,7 +50,8 @@ DECREASING = Decreasing(steps=10_000, a=0.05, b=0.0, gamma=0.55)
 def counts(cycles: int | None) -> np.ndarray:
     """Return the draws per mode, [chains, repeats, 25], of cyclical chains, or of decreasing ones for None.
 
-    All chains of a schedule are lanes of one: lanes are independent, and a step of forty takes little more than one of ten.
+    All chains of a schedule are lanes of one: lanes are independent, and a step of forty takes little more than one of
+    ten.
     """
     task = Mixture25()
     target = task.splits()["target"]

@@ -1,4 +1,5 @@
-"""Anybody's network and data as a task: the right likelihood, one identity however data are kept, one line for a mistake."""
+"""Anybody's network and data as a task: the right likelihood, one identity however data are kept, one line for a
+mistake."""
 
 from __future__ import annotations
 
@@ -401,23 +402,62 @@ MISTAKES: list[tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]] = [
     (classify, {"model_fn": lambda: 3}, ("model_fn must build a torch.nn.Module, got a int",)),
     (classify, {"model_fn": unseeded}, ("from torch, random or numpy.random", "'weight'")),
     (classify, {"model_fn": lambda: nn.Linear(3, -1)}, ("model_fn raised RuntimeError",)),
-    (classify, {"model_fn": lambda: nn.Linear(4, 2)}, ("model_fn: the model fails on the first inputs of train_set", "RuntimeError")),
+    (
+        classify,
+        {"model_fn": lambda: nn.Linear(4, 2)},
+        ("model_fn: the model fails on the first inputs of train_set", "RuntimeError"),
+    ),
     (classify, {"model_fn": lambda: Fails(3, 2)}, ("KeyError: 'cls'",)),
-    (classify, {"model_fn": lambda: nn.Sequential(nn.Linear(3, 2), nn.Flatten(0))}, ("tensor [n, …] for inputs [n, …]", "[8]")),
+    (
+        classify,
+        {"model_fn": lambda: nn.Sequential(nn.Linear(3, 2), nn.Flatten(0))},
+        ("tensor [n, …] for inputs [n, …]", "[8]"),
+    ),
     (classify, {"model_fn": nn.Tanh}, ("parameters that require gradients",)),
-    (classify, {"model_fn": lambda: torch.jit.script(nn.Linear(3, 2))}, ("model_fn must build modules of Python, got one of TorchScript",)),
-    (classify, {"model_fn": lambda: nn.Sequential(torch.jit.trace(nn.Linear(3, 2), torch.zeros(1, 3)))}, ("one of TorchScript as '0'",)),
-    (classify, {"model_fn": lambda: nn.DataParallel(nn.Linear(3, 2))}, ("a network for one device, got a DataParallel",)),
+    (
+        classify,
+        {"model_fn": lambda: torch.jit.script(nn.Linear(3, 2))},
+        ("model_fn must build modules of Python, got one of TorchScript",),
+    ),
+    (
+        classify,
+        {"model_fn": lambda: nn.Sequential(torch.jit.trace(nn.Linear(3, 2), torch.zeros(1, 3)))},
+        ("one of TorchScript as '0'",),
+    ),
+    (
+        classify,
+        {"model_fn": lambda: nn.DataParallel(nn.Linear(3, 2))},
+        ("a network for one device, got a DataParallel",),
+    ),
     (classify, {"model_fn": distributed}, ("a network for one device, got a DistributedDataParallel",)),
-    (classify, {"model_fn": lambda: nn.Sequential(nn.Linear(3, 4), nn.LazyLinear(2))}, ("known shapes, got '1.weight' uninitialised",)),
+    (
+        classify,
+        {"model_fn": lambda: nn.Sequential(nn.Linear(3, 4), nn.LazyLinear(2))},
+        ("known shapes, got '1.weight' uninitialised",),
+    ),
     (classify, {"model_fn": masked}, ("model_fn must build finite buffers, got '0.mask'", "persistent=False")),
-    (classify, {"model_fn": on_meta}, ("model_fn must build tensors with values, got one on the device meta as '1.weight'",)),
+    (
+        classify,
+        {"model_fn": on_meta},
+        ("model_fn must build tensors with values, got one on the device meta as '1.weight'",),
+    ),
     (classify, {"train_set": (X, LABELS.float())}, ("integer labels [n]", "float32 targets [4]")),
     (classify, {"model_fn": lambda: nn.Linear(3, 1)}, ("needs logits [n, classes]", "[4, 1]")),
     (classify, {"test_set": (X, LABELS + 1)}, ("test_set must have labels in [0, 1]", "got 2")),
     (classify, {"train_set": (X, LABELS - 1)}, ("train_set must have labels in [0, 1]", "got -1")),
-    (classify, {"train_set": (X, LABELS[:5])}, ("train_set must have as many inputs as targets", "60 inputs and 5 targets")),
-    (classify, {"train_set": X}, ("train_set must be a pair of tensors (inputs, targets), a dict of tensors with 'labels', or a map-style dataset",)),
+    (
+        classify,
+        {"train_set": (X, LABELS[:5])},
+        ("train_set must have as many inputs as targets", "60 inputs and 5 targets"),
+    ),
+    (
+        classify,
+        {"train_set": X},
+        (
+            "train_set must be a pair of tensors (inputs, targets), a dict of tensors with "
+            "'labels', or a map-style dataset",
+        ),
+    ),
     (classify, {"train_set": "cifar"}, ("train_set must be a pair of tensors",)),
     (classify, {"train_set": Stream()}, ("train_set must be a map-style dataset, got an iterable one",)),
     (classify, {"train_set": Listed(X[:0], LABELS[:0])}, ("train_set must hold at least one example",)),
@@ -425,35 +465,75 @@ MISTAKES: list[tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]] = [
     (classify, {"train_set": Failing(X, LABELS)}, ("train_set failed at index 31", "OSError: no file 31.png")),
     (classify, {"train_set": Sized(61)}, ("train_set failed at index 60", "IndexError")),
     (classify, {"test_set": Sized(61), "resident": False}, ("test_set failed at index 60", "IndexError")),
-    (classify, {"train_set": Sized(RuntimeError("closed"))}, ("train_set must have a length, got RuntimeError: closed",)),
+    (
+        classify,
+        {"train_set": Sized(RuntimeError("closed"))},
+        ("train_set must have a length, got RuntimeError: closed",),
+    ),
     (classify, {"test_set": Sized(-3)}, ("test_set must have a length, got ValueError",)),
     (classify, {"val": Sized(60.0)}, ("val must have a length, got TypeError",)),
     (classify, {"train_set": Sized(10**30)}, ("train_set must have a length, got OverflowError",)),
-    (classify, {"train_set": (X.to_sparse(), LABELS)}, ("train_set must hold dense tensors, got a sparse one as inputs",)),
-    (classify, {"test_set": (X, LABELS.to_sparse())}, ("test_set must hold dense tensors, got a sparse one as targets",)),
+    (
+        classify,
+        {"train_set": (X.to_sparse(), LABELS)},
+        ("train_set must hold dense tensors, got a sparse one as inputs",),
+    ),
+    (
+        classify,
+        {"test_set": (X, LABELS.to_sparse())},
+        ("test_set must hold dense tensors, got a sparse one as targets",),
+    ),
     (classify, {"train_set": [(x.to_sparse(), 0) for x in X]}, ("got a sparse one as input at index 0",)),
-    (classify, {"train_set": (X.to("meta"), LABELS)}, ("train_set must hold tensors with values, got one on the device meta",)),
-    (classify, {"train_set": (MASKED, LABELS.numpy())}, ("train_set must hold whole arrays, got a masked one as inputs", "filled")),
-    (classify, {"test_set": (X.numpy(), MASKED_LABELS)}, ("test_set must hold whole arrays, got a masked one as targets",)),
+    (
+        classify,
+        {"train_set": (X.to("meta"), LABELS)},
+        ("train_set must hold tensors with values, got one on the device meta",),
+    ),
+    (
+        classify,
+        {"train_set": (MASKED, LABELS.numpy())},
+        ("train_set must hold whole arrays, got a masked one as inputs", "filled"),
+    ),
+    (
+        classify,
+        {"test_set": (X.numpy(), MASKED_LABELS)},
+        ("test_set must hold whole arrays, got a masked one as targets",),
+    ),
     (classify, {"train_set": [(x, 0) for x in MASKED]}, ("got a masked one as input at index",)),
     (classify, {"test_set": (GAPS, LABELS)}, ("test_set must hold examples with a finite loss, got nan at index 41",)),
     (classify, {"test_set": Listed(GAPS, LABELS), "resident": False}, ("a finite loss, got nan at index 41",)),
     (classify, {"train_set": (INFINITE, LABELS)}, ("train_set must hold examples with a finite loss", "at index 3")),
-    (regress, {"val": (X, Y_GAPS), "loss": squares}, ("val must hold examples with a finite loss, got nan at index 45",)),
+    (
+        regress,
+        {"val": (X, Y_GAPS), "loss": squares},
+        ("val must hold examples with a finite loss, got nan at index 45",),
+    ),
     (classify, {"train_set": Listed(X, LABELS), "resident": 1}, ("resident must be True, False",)),
-    (classify, {"loss": "hinge"}, ("loss must be 'cross_entropy', 'gaussian', 'heteroscedastic', 'bernoulli'", "'hinge'")),
+    (
+        classify,
+        {"loss": "hinge"},
+        ("loss must be 'cross_entropy', 'gaussian', 'heteroscedastic', 'bernoulli'", "'hinge'"),
+    ),
     (classify, {"noise": 0.1}, ("noise must be left out", "gaussian")),
     (classify, {"name": "a/b"}, ("name must be 1 to 60 letters",)),
     (classify, {"name": "digits"}, ("name must not be that of a built-in task",)),
     (classify, {"version": 1.5}, ("version must be a text or an integer",)),
-    (classify, {"loss": lambda f, y: nn.functional.cross_entropy(f, y, reduction="sum")}, ("loss must be the mean over a batch",)),
-    (classify, {"loss": lambda f, y: nn.functional.cross_entropy(f, y, reduction="none")}, ("loss must return a tensor of one number",)),
+    (
+        classify,
+        {"loss": lambda f, y: nn.functional.cross_entropy(f, y, reduction="sum")},
+        ("loss must be the mean over a batch",),
+    ),
+    (
+        classify,
+        {"loss": lambda f, y: nn.functional.cross_entropy(f, y, reduction="none")},
+        ("loss must return a tensor of one number",),
+    ),
     (classify, {"loss": lambda f, y: f.nowhere}, ("loss failed on the first training examples: AttributeError",)),
     (regress, {"noise": 0.0}, ("noise must be a finite number above 0, σ, or 'learned'",)),
     (regress, {"noise": "known"}, ("or 'learned'", "'known'")),
     (regress, {"model_fn": lambda: nn.Linear(3, 2)}, ("loss gaussian needs outputs and targets", "[4, 2]", "[4]")),
     (regress, {"test_set": (X, torch.full((60,), math.nan))}, ("test_set must have finite targets",)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("make", "change", "words"), MISTAKES, ids=[w[0] for _, _, w in MISTAKES])

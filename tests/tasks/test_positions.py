@@ -544,7 +544,11 @@ def test_class_weights_are_packed_and_not_measured(tmp_path: Path) -> None:
         rc.run(task=weighted, **settings, store=str(tmp_path / pack), pack=pack) for pack in ("auto", "none")
     )
     assert all(spec.pack for spec in packed.comparison.chains().values())
-    np.testing.assert_allclose(packed.predict(weighted.splits()["test"].inputs[:]), alone.predict(weighted.splits()["test"].inputs[:]), atol=1e-4)  # fmt: skip
+    np.testing.assert_allclose(
+        packed.predict(weighted.splits()["test"].inputs[:]),
+        alone.predict(weighted.splits()["test"].inputs[:]),
+        atol=1e-4,
+    )
     sample = {"weight": torch.randn(CLASSES, 35), "bias": torch.zeros(CLASSES)}
     plain, other = (t.splits()["test"] for t in (classes(), weighted))
     blocks = [split.predict(sample, 0) for split in (plain, other)]

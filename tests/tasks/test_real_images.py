@@ -1,4 +1,5 @@
-"""Tasks on the real data: MNIST is learned, a ResNet-18 chain on CIFAR-10 resumes bit for bit, tables have their sizes."""
+"""Tasks on the real data: MNIST is learned, a ResNet-18 chain on CIFAR-10 resumes bit for bit, tables have their
+sizes."""
 
 from __future__ import annotations
 

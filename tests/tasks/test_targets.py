@@ -177,11 +177,12 @@ def test_a_mixture_is_known_at_temperature_one_only() -> None:
     assert exact.at(0.5, 0.0) is None and exact.at(1.0, 0.1) is None and exact.at(1.0, 0.0) is exact
     assert float(exact.moments.mean[0]) == 3.0
     assert float(exact.moments.covariance[0, 0]) == pytest.approx(0.25 * (1 + 9) + 0.75 * (4 + 1))
-    assert isinstance(exact, Exact) and math.isclose(float(gaussian([0.0], [[4.0]]).at(1.0, 0.75).moments.sd[0]), 1.0)  # type: ignore[union-attr]
+    assert isinstance(exact, Exact) and math.isclose(float(gaussian([0.0], [[4.0]]).at(1.0, 0.75).moments.sd[0]), 1.0)
 
 
 class Hyperbolic(LogDensity):
-    """log p = −Σ log cosh θ, written as a user does: the dimension and the log density. A coordinate's variance is π²/4."""
+    """log p = −Σ log cosh θ, written as a user does: the dimension and the log density. A coordinate's variance is
+    π²/4."""
 
     dim = 2
 

@@ -231,7 +231,8 @@ def test_results_predictions_exports_and_answers_of_sequences_are_the_same_numbe
 @pytest.mark.parametrize(
     ("x", "words"),
     [
-        ({"ids": torch.ones(4, 3).long(), "mask": torch.ones(1, 3).bool()}, "as many examples in each of its arrays, got 4 in x['ids'], 1 in x['mask']"),
+        ({"ids": torch.ones(4, 3).long(), "mask": torch.ones(1, 3).bool()}, "as many examples in each of its arrays, "
+                                                                            "got 4 in x['ids'], 1 in x['mask']"),
         ({"ids": torch.ones(4, 3).long()}, "(the task's are ['ids'] int64 [1, "),
         ([torch.ones(3), torch.ones(2)], "or a dict or a tuple of them, got a list of Tensors"),
     ],

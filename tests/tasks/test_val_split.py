@@ -1,4 +1,5 @@
-"""A part held out of somebody's own data: exact sizes and shares, never learned from, one identity, one line for a mistake."""
+"""A part held out of somebody's own data: exact sizes and shares, never learned from, one identity, one line for a
+mistake."""
 
 from __future__ import annotations
 
@@ -169,11 +170,13 @@ MISTAKES: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"val_split": 40}, ("val_split must hold out at least one of the 40 training examples and leave one", "40")),
     ({"val_split": "some"}, ("val_split", "some")),
     ({"val_split": 0.2, "split_seed": -1}, ("split_seed must be an integer of at least 0", "-1")),
-    ({"val_split": 0.2, "val": (X[:5], LABELS[:5])}, ("val_split must be left out, got 0.2: task 'own' has validation data of its own",)),
+    ({"val_split": 0.2, "val": (X[:5], LABELS[:5])}, ("val_split must be left out, got 0.2: task 'own' has validation "
+                                                      "data of its own",)),
     ({"val": (X[:5], LABELS[:4])}, ("val must have as many inputs as targets",)),
     ({"val": (X[:5], LABELS[:5] + 1)}, ("val must have labels in [0, 1]", "got 2")),
     ({"val": (X[:5, :2], LABELS[:5])}, ("fails on the first inputs of val", "RuntimeError")),
-    ({"val": iter([])}, ("val must be a pair of tensors (inputs, targets), a dict of tensors with 'labels', or a map-style dataset",)),
+    ({"val": iter([])}, ("val must be a pair of tensors (inputs, targets), a dict of tensors with 'labels', or a "
+                         "map-style dataset",)),
 ]  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""Chains as the loop of Ray Train: the samples of a single process, through a death, a new trainer and a node that goes."""
+"""Chains as the loop of Ray Train: the samples of a single process, through a death, a new trainer and a node that
+goes."""
 
 from __future__ import annotations
 

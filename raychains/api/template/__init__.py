@@ -19,7 +19,8 @@ def write(to: str, kind: str) -> str:
         kind: ``task`` or ``density``.
 
     Raises:
-        UserError: a name that no module can have, a file that exists, or a folder that does not or cannot be written to.
+        UserError: a name that no module can have, a file that exists, or a folder that does not or cannot be written
+            to.
     """
     path = Path(to)
     if not _MODULE.fullmatch(path.name):

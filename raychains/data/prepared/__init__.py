@@ -1,1 +1,2 @@
-"""Image sets prepared for streaming: parquet shards of JPEG bytes under a manifest, read by a plan, cropped by counters."""
+"""Image sets prepared for streaming: parquet shards of JPEG bytes under a manifest, read by a plan, cropped by
+counters."""

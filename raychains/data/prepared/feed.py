@@ -75,7 +75,8 @@ class Cutting:
         return part.slice(self.first, self.parts, self.last)
 
     def pixels(self, file: int) -> Array:
-        """Return the memory of a shared file, uint8 [slots, part, size, size, 3]; a new file is made as long as it needs."""
+        """Return the memory of a shared file, uint8 [slots, part, size, size, 3]; a new file is made as long as it
+        needs."""
         part = -(-self.batch_size * (self.last - self.first) // self.parts)
         shape = (self.slots, part, self.size, self.size, 3)
         if not os.fstat(file).st_size:
@@ -84,7 +85,8 @@ class Cutting:
 
 
 class Feed:
-    """An epoch's batches, or a share of each, in order, until `close`. Every decoder process cuts its share of every batch."""
+    """An epoch's batches, or a share of each, in order, until `close`. Every decoder process cuts its share of every
+    batch."""
 
     def __init__(self, cutting: Cutting, rows: Rows, *, decoders: int = 1) -> None:
         self._cutting, self._rows = cutting, rows

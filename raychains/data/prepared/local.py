@@ -1,4 +1,5 @@
-"""Preparing a small set in this process and into a local folder; `raychains prepare` does it on a cluster for large ones."""
+"""Preparing a small set in this process and into a local folder; `raychains prepare` does it on a cluster for large
+ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A prepared image set: its manifest, which is written last, and its row groups on any filesystem that pyarrow knows."""
+"""A prepared image set: its manifest, which is written last, and its row groups on any filesystem that pyarrow
+knows."""
 
 from __future__ import annotations
 

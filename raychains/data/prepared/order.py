@@ -1,8 +1,8 @@
 """The order in which a prepared set's images are learned from: a function of the manifest and a seed alone.
 
 Row groups are the unit of reading. They are permuted, cut into windows of W groups, and the rows of each window are
-permuted together: a reader needs W groups in memory, and a batch mixes images of about all of them. The order depends on
-neither ranks nor decoders nor the cluster's size.
+permuted together: a reader needs W groups in memory, and a batch mixes images of about all of them. The order depends
+on neither ranks nor decoders nor the cluster's size.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class Part:
         return len(self.indices)
 
     def slice(self, first: int, parts: int, last: int | None = None) -> Part:
-        """Return the ``first``-th of ``parts`` contiguous pieces, whose lengths differ by one at most; or those before ``last``."""
+        """Return the ``first``-th of ``parts`` contiguous pieces, whose lengths differ by one at most; or those before
+        ``last``."""
         low, high = (len(self) * n // parts for n in (first, first + 1 if last is None else last))
         return Part(self.seed, self.indices[low:high], self.step, self.start + low)
 

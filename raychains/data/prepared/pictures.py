@@ -1,4 +1,5 @@
-"""From JPEG bytes to the pixels that a network sees, as bytes: crops, mirrors and sizes; normalisation is the device's work.
+"""From JPEG bytes to the pixels that a network sees, as bytes: crops, mirrors and sizes; normalisation is the device's
+work.
 
 A crop comes from a counter-based stream of (epoch's seed, index of the image), so that the same image of the same epoch
 is cut alike by whichever process decodes it, whenever that is.

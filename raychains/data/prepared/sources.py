@@ -52,8 +52,8 @@ def find(folder: Path) -> Source:
     """Find the pictures in ``folder``: ILSVRC's tar files, or train/ and val/ with a folder per class.
 
     Raises:
-        UserError: neither is there, a folder cannot be read, a name is not UTF-8, a split is empty, or a class of val is unknown
-            to train.
+        UserError: neither is there, a folder cannot be read, a name is not UTF-8, a split is empty, or a class of val
+            is unknown to train.
     """
     try:
         source = _found(folder)
@@ -86,7 +86,8 @@ def _found(folder: Path) -> Source:
         source = Source(splits, {})
     else:
         raise UserError(
-            f"source must hold {TRAIN_TAR}, {VAL_TAR} and {DEVKIT}, or train/CLASS/*.jpg and val/CLASS/*.jpg, got {str(folder)!r}"
+            f"source must hold {TRAIN_TAR}, {VAL_TAR} and {DEVKIT}, or train/CLASS/*.jpg and val/CLASS/*.jpg, got "
+            f"{str(folder)!r}"
         )
     return source
 

@@ -60,7 +60,8 @@ class Streaming:
         self._device, self._now = device, None
 
     def batch(self, part: Part) -> tuple[Tensor, Tensor]:
-        """Return pictures uint8 [part, 3, size, size] (in memory [part, size, size, 3]) and labels int64 [part] on the device.
+        """Return pictures uint8 [part, 3, size, size] (in memory [part, size, size, 3]) and labels int64 [part] on the
+        device.
 
         Raises:
             DecodingFailed: a picture is damaged, or a decoder's process ended.

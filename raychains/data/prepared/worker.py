@@ -1,10 +1,11 @@
-"""A decoder's process: it reads row groups, each once while its window lasts, and cuts its share of every batch's pictures.
+"""A decoder's process: it reads row groups, each once while its window lasts, and cuts its share of every batch's
+pictures.
 
-The row groups of a window are dealt out in shares, so that each is read by one decoder of several; which one cuts a picture
-changes nothing of it. Commands are lines on standard input: a JSON object with the set and the decoder's number; then
-``epoch SEED`` and ``cut STEP SLOT``. Answers on standard output are ``ready``, ``done STEP``, ``failed STEP: why``, or
-``away STEP: why`` where the storage is. Pixels go into a file that both processes map. The process ends with its input, so
-that none outlives the process that started it.
+The row groups of a window are dealt out in shares, so that each is read by one decoder of several; which one cuts a
+picture changes nothing of it. Commands are lines on standard input: a JSON object with the set and the decoder's
+number; then ``epoch SEED`` and ``cut STEP SLOT``. Answers on standard output are ``ready``, ``done STEP``, ``failed
+STEP: why``, or ``away STEP: why`` where the storage is. Pixels go into a file that both processes map. The process ends
+with its input, so that none outlives the process that started it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Decoder:
         """Row groups read so far."""
 
     def fill(self, order: ShardedOrder, part: Part, share: int, shares: int, out: Array) -> None:
-        """Cut the pictures of ``part`` whose row groups fall to ``share`` into their places of ``out`` uint8 [images, size, size, 3].
+        """Cut the pictures of ``part`` whose row groups fall to ``share`` into their places of ``out`` uint8 [images,
+        size, size, 3].
 
         Raises:
             OSError: a picture or its storage is damaged.

@@ -128,8 +128,8 @@ cpu gpu paper: The paper's "8 equally sized bins" may hold equally many predicti
             _draw,
             name="reliability",
             title="Calibration on {part}",
-            caption=f"Accuracy against mean confidence in {BINS} bins, all repeats together: below the diagonal a predictive is "
-            "over-confident. Left: bins of equally many predictions; right: of equal width.",
+            caption=f"Accuracy against mean confidence in {BINS} bins, all repeats together: below the diagonal a "
+            "predictive is over-confident. Left: bins of equally many predictions; right: of equal width.",
             alt="Accuracy against confidence on {part} of ATMC and of SGD with and without BatchNorm",
             parts=LABELS,
         ),

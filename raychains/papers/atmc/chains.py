@@ -54,7 +54,8 @@ SMOKE_IMAGENET = {"epochs": 2, "batch_size": 20, "repeats": 2, "cycles": 2, "sam
 
 
 def comparisons(dataset: str, scale: str, rows: Sequence[str]) -> list[Preset]:
-    """Return the comparison of ResNet++ and that of the network with BatchNorm, as far as their arms are among ``rows``.
+    """Return the comparison of ResNet++ and that of the network with BatchNorm, as far as their arms are among
+    ``rows``.
 
     Raises:
         Unfit: ImageNet at scale cpu.
@@ -93,7 +94,8 @@ def _cifar(scale: str) -> tuple[Preset, Preset]:
 
 
 def _imagenet(scale: str) -> tuple[Preset, Preset]:
-    """Return `raychains compare --preset imagenet-atmc` with its baselines; with BatchNorm it is cSG-MCMC's Table 3's SGDM."""
+    """Return `raychains compare --preset imagenet-atmc` with its baselines; with BatchNorm it is cSG-MCMC's Table 3's
+    SGDM."""
     known, other = named("imagenet-atmc"), table3.preset(scale)
     task, epochs = known.task, BIG[scale]
     options = dict(known.options) | {"epochs": epochs, "cycles": epochs // 20, "repeats": 1, "seed": SEED}

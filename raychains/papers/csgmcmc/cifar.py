@@ -1,4 +1,5 @@
-"""CIFAR under cSG-MCMC's settings (§5.2): what Tables 1 and 2 and Fig. 3 have in common, so that their chains coincide."""
+"""CIFAR under cSG-MCMC's settings (§5.2): what Tables 1 and 2 and Fig. 3 have in common, so that their chains
+coincide."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ POINTS = ("sgd", "sgdm")
 SPREAD = 4
 """Samples of a decreasing chain that lie as far apart as its sampling stage lets them."""
 FINAL = {"smoke": 0.05, "cpu": 0.01}
-"""Last decreasing step size of the LeNet. On 10,000 images over 24 epochs SGD errs on 65 % after a fall to a hundredth of 0.1,
-on 48 % after one to a tenth, on 43 % under one cosine."""
+"""Last decreasing step size of the LeNet. On 10,000 images over 24 epochs SGD errs on 65 % after a fall to a hundredth
+of 0.1, on 48 % after one to a tenth, on 43 % under one cosine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +55,8 @@ SIZES: Mapping[str, Size] = {
 
 
 def preset(name: str, about: str, dataset: str, scale: str, variants: Sequence[Variant], **options: Any) -> Preset:
-    """Return a comparison of arms made by `variant`, whose chains every other experiment with the same settings shares."""
+    """Return a comparison of arms made by `variant`, whose chains every other experiment with the same settings
+    shares."""
     size = SIZES[scale]
     common = {"epochs": size.epochs, "repeats": size.repeats, "cycles": size.cycles, "seed": SEED, "chains": 1}
     return Preset(
@@ -107,7 +109,8 @@ def apart(scale: str) -> dict[str, Any]:
 
 
 def measured(run: CompletedRun, rows: Names, column: str) -> Tables:
-    """Return a comparison's test errors in per cent as ``cells``, and the NLL of the same predictions in nats as ``nll``."""
+    """Return a comparison's test errors in per cent as ``cells``, and the NLL of the same predictions in nats as
+    ``nll``."""
     return as_tables(run.cells(rows, {"error": column}), run.cells(rows, {"nll": column}))
 
 

@@ -1,4 +1,5 @@
-"""Fig. 3a: a map of 12 samples in weight space, which form a cluster per cycle under cyclical steps and one otherwise."""
+"""Fig. 3a: a map of 12 samples in weight space, which form a cluster per cycle under cyclical steps and one
+otherwise."""
 
 from __future__ import annotations
 
@@ -63,8 +64,8 @@ def _few(samples: pd.DataFrame, most: int) -> pd.DataFrame:
 
 
 def statistics(distance: Array, group: Array) -> dict[str, float]:
-    """Return the number of clusters, the mean distance of all pairs, and that between groups over that inside, from distances
-    ‖θ_i − θ_j‖ [samples, samples] and the group (cycle) of each sample [samples].
+    """Return the number of clusters, the mean distance of all pairs, and that between groups over that inside, from
+    distances ‖θ_i − θ_j‖ [samples, samples] and the group (cycle) of each sample [samples].
     """
     above = np.triu(np.ones(distance.shape, dtype=bool), 1)
     same = np.equal.outer(group, group)
@@ -78,8 +79,8 @@ def statistics(distance: Array, group: Array) -> dict[str, float]:
 def _caption(scale: str, points: pd.DataFrame) -> str:
     stress = points[points["repeat"] == points["repeat"].min()]["stress"].max()
     return (
-        "Samples of one chain of each method, placed so that distances in the map are those of all parameters as nearly "
-        f"as a plane can show them (metric multidimensional scaling, stress {stress:.2f}). Numbers are "
+        "Samples of one chain of each method, placed so that distances in the map are those of all parameters as "
+        f"nearly as a plane can show them (metric multidimensional scaling, stress {stress:.2f}). Numbers are "
         "cycles. Every repeat has a map of its own; the first one's is shown."
     )
 
@@ -122,7 +123,8 @@ def claims(dataset: str, scales: tuple[str, ...]) -> list[Claim]:
     ]
     larger = {
         "distance": "Samples of cSGLD are further apart than those of SGLD",
-        "apart": "Samples of several cycles of cSGLD are further apart, against those of one, than early and late ones of SGLD",
+        "apart": "Samples of several cycles of cSGLD are further apart, against those of one, than early and late "
+        "ones of SGLD",
     }
     for column, text in larger.items():
         name = f"csgld-larger-{column}-{dataset}"

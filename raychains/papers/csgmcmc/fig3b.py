@@ -1,4 +1,5 @@
-"""Fig. 3b: test error on the line between two samples: a hill between neighbouring cycles, none inside a decreasing chain."""
+"""Fig. 3b: test error on the line between two samples: a hill between neighbouring cycles, none inside a decreasing
+chain."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def tables(run: CompletedRun) -> Tables:
 
 
 def hill(errors: Any) -> float:
-    """Return the most that errors [points] at equal spaces rise above the straight line between their ends; at least 0."""
+    """Return the most that errors [points] at equal spaces rise above the straight line between their ends; at least
+    0."""
     e = np.asarray(errors, dtype=float)
     return float((e - np.linspace(e[0], e[-1], len(e))).max())
 
@@ -133,8 +135,8 @@ cpu gpu: The paper's figure is of CIFAR-100; CIFAR-10 stands in for it.
             _draw,
             name="paths",
             title="Test error between two samples",
-            caption="Test error of the single network (1 − t)·θ₁ + t·θ₂. Thin: each pair; thick: their mean. A hill between "
-            "the ends says that they lie in different modes.",
+            caption="Test error of the single network (1 − t)·θ₁ + t·θ₂. Thin: each pair; thick: their mean. A hill "
+            "between the ends says that they lie in different modes.",
             alt="Test error against the position on the line between two samples of cSGLD and of SGLD",
         ),
     ),

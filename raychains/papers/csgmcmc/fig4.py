@@ -22,7 +22,8 @@ METHODS = {"sgd": "SGD", "sgdm": "SGDM", "snapshot-sgdm": "Snapshot-SGDM", "sgld
 METHODS |= {"csgld": "cSGLD", "csghmc": "cSGHMC"}
 STYLES = styles(
     METHODS,
-    "sgd other 2, sgdm other 1, snapshot-sgdm other 0, sgld decreasing 0, sghmc decreasing 1, csgld cyclical 0, csghmc cyclical 1",
+    "sgd other 2, sgdm other 1, snapshot-sgdm other 0, sgld decreasing 0, sghmc decreasing 1, csgld cyclical 0, "
+    "csghmc cyclical 1",
 )
 LENGTHS: Mapping[str, Mapping[str, Any]] = {
     "smoke": {"epochs": 4, "repeats": 2, "cycles": 2, "samples_per_cycle": 2, "exploration": 0.0},

@@ -1,4 +1,5 @@
-"""The mixture of 25 Gaussians (§5.1, A.1): mode coverage (Table 4), and the draws of four chains and of one (Figs. 2, 5)."""
+"""The mixture of 25 Gaussians (§5.1, A.1): mode coverage (Table 4), and the draws of four chains and of one (Figs. 2,
+5)."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ def preset(scale: str) -> Preset:
 
 
 def independent(row: str, scale: str) -> float:
-    """Return the modes that are met if every cycle, or every chain whose step only falls, lands in one of 25 at random."""
+    """Return the modes that are met if every cycle, or every chain whose step only falls, lands in one of 25 at
+    random."""
     draws = (4 if row.endswith("-4") else 1) * (CYCLES[scale] if row.startswith("c") else 1)
     return float(25 * (1 - (1 - 1 / 25) ** draws))
 
@@ -162,8 +164,8 @@ def figure(name: str, rows: Sequence[str], **more: Any) -> Experiment:
         partial(_draw, rows),
         name=name,
         title="Density of the draws",
-        caption="All kept draws of the first repeat, beside the exact target, on one colour scale. Circles have the radius "
-        "within which a draw counts for a mode.",
+        caption="All kept draws of the first repeat, beside the exact target, on one colour scale. Circles have the "
+        "radius within which a draw counts for a mode.",
         alt="Two-dimensional histograms of the target and of the draws of SGLD and of cSGLD",
     )
     column = Heading(MODES, "Modes covered", decimals=2)

@@ -34,8 +34,8 @@ BELOW += "snapshot-sgdm sgdm, sgld sgd, sghmc sgdm"
 PAIRED = (("csgld", "snapshot-sgd"), ("sgld", "sgd"))
 """Methods that are one path until the noise sets in."""
 RERUNS = """
-gpu paper: Others have run 200 epochs of cSGHMC on CIFAR-10 with one chain: 4.29 to 4.35 % (the authors' code), 4.47 % (a port to
-    JAX, on an H100, whose cSGLD had 4.39 %).
+gpu paper: Others have run 200 epochs of cSGHMC on CIFAR-10 with one chain: 4.29 to 4.35 % (the authors' code), 4.47 %
+    (a port to JAX, on an H100, whose cSGLD had 4.39 %).
 """
 STYLES = styles(
     {name: NAMES[name] for name in ("csghmc", "csgld", "sghmc", "sgld")},

@@ -104,7 +104,8 @@ def largest(steps: Sequence[float], measure: Measure, limit: float) -> float | N
 
 
 def nearest(steps: Sequence[float], measure: Measure, target: float) -> float:
-    """Return the step whose figure is nearest to ``target`` on a logarithmic scale, for a figure that grows with the step.
+    """Return the step whose figure is nearest to ``target`` on a logarithmic scale, for a figure that grows with the
+    step.
 
     They are tried from the smallest up to the first that reaches ``target``, every fourth and then those just below; of
     all tried it is the nearest. Where none reaches it, all are tried but those at and above the first without a figure.
@@ -214,7 +215,8 @@ class Bench:
     def rows(
         self, arm: Arm, matched: float, keep: Callable[[str, Array], None] = lambda rule, draws: None
     ) -> list[dict[str, Any]]:
-        """Return the figures of fresh chains by every rule that has a step, a row per lane: rule, lane, lr, ess, sd_ratio, draws.
+        """Return the figures of fresh chains by every rule that has a step, a row per lane: rule, lane, lr, ess,
+        sd_ratio, draws.
 
         ``keep`` is called with the draws [draws, lanes, dim] by each rule.
         """
@@ -276,7 +278,8 @@ def computed(work: Computation) -> Tables:
 
 
 CLAIMED = [(name, more, less) for name in DATASETS for more, less in (("cSGLD", "SGLD"), ("cSGHMC", "SGHMC"))][:-1]
-"""A.2: cyclical methods have larger sizes than the same ones without cycles; on Heart SGHMC and cSGHMC have the same."""
+"""A.2: cyclical methods have larger sizes than the same ones without cycles; on Heart SGHMC and cSGHMC have the
+same."""
 
 
 def claims() -> tuple[Claim, ...]:

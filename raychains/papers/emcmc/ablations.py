@@ -1,4 +1,5 @@
-"""Entropy-MCMC's settings one at a time (App. A.2, A.3, C): η, T, schedules, variables, BatchNorm, burn-in, augmentation."""
+"""Entropy-MCMC's settings one at a time (App. A.2, A.3, C): η, T, schedules, variables, BatchNorm, burn-in,
+augmentation."""
 
 from __future__ import annotations
 
@@ -96,7 +97,8 @@ def _norms() -> list[Variant]:
 
 
 def _augmented(scale: str) -> list[Variant]:
-    """Return SGD with its last iterate; SGLD with Entropy-MCMC's batch, T, noise, and as many samples as of θ and θₐ."""
+    """Return SGD with its last iterate; SGLD with Entropy-MCMC's batch, T, noise, and as many samples as of θ and
+    θₐ."""
     shared: dict[str, Any] = {"batch_size": 128} if scale in ON_GPU else {}
     sgld = {**shared, "exploration": 0.0, "samples_per_cycle": 2 if scale == "smoke" else 4}
     if scale in ON_GPU:
@@ -157,7 +159,8 @@ Stated = tuple[str, str, str, str, Rule]
 
 
 def stated(part: str) -> list[Stated]:
-    """Return what the paper says in A.3, Fig. 6 and its Tables 3, 4 and 6 to 9, whose numbers are unreadable in our text."""
+    """Return what the paper says in A.3, Fig. 6 and its Tables 3, 4 and 6 to 9, whose numbers are unreadable in our
+    text."""
     made: list[Stated] = []
     for s in SCHEDULES[:-1]:
         text = f"The cyclical step size {LOWER} the {s} one"
@@ -256,8 +259,8 @@ gpu paper: FRN is left out here: it is a task of its own, cifar10-resnet18-frn.
             _draw,
             name="ablations",
             title="One setting at a time",
-            caption="Test error, mean ± standard error over the repeats. Every chain is Entropy-MCMC's under its defaults but for "
-            "the one setting, or SGD's and SGLD's where they are named.",
+            caption="Test error, mean ± standard error over the repeats. Every chain is Entropy-MCMC's under its "
+            "defaults but for the one setting, or SGD's and SGLD's where they are named.",
             alt="Dots with error bars of the test error for every setting, in one panel per ablation",
         ),
     ),

@@ -54,7 +54,8 @@ MNIST = Size(epochs=40, repeats=3, options={"train_subset": 10_000, "thinning": 
 
 
 def preset(dataset: str, scale: str, methods: Sequence[str] = tuple(NAMES)) -> Preset:
-    """Return one chain of each method; a method's name is also its variant's. Of MNIST there is one size at all scales."""
+    """Return one chain of each method; a method's name is also its variant's. Of MNIST there is one size at all
+    scales."""
     size = MNIST if dataset == "mnist" else SIZES[scale]
     task = "mnist-mlp" if dataset == "mnist" else f"{dataset}-{NETWORKS[scale]}"
     common = {"chains": 1, "epochs": size.epochs, "repeats": size.repeats, "batch_size": size.batch, "seed": SEED}
@@ -82,7 +83,8 @@ def _variant(name: str, size: Size) -> Variant:
 
 
 def below(part: str, columns: Mapping[str, str], text: str, scales: Sequence[str] = ALL) -> list[Claim]:
-    """Return that Entropy-MCMC is better than each other method in each of some columns, by ``text``'s {other} and {what}."""
+    """Return that Entropy-MCMC is better than each other method in each of some columns, by ``text``'s {other} and
+    {what}."""
     made = []
     for column, what in columns.items():
         word = "above" if column in LARGER else "below"

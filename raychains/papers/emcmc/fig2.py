@@ -54,7 +54,8 @@ class Setup:
         return TwoModes(sharp=self.sharp, flat=self.flat, start=self.start)
 
     def instability(self, method: str) -> float:
-        """Return lr times the largest curvature in the sharp mode (for Entropy-MCMC that of the pair); unstable above 2."""
+        """Return lr times the largest curvature in the sharp mode (for Entropy-MCMC that of the pair); unstable above
+        2."""
         h, k = 1 / self.sharp**2, 1 / self.eta if method == "emcmc" else 0.0
         return self.lr * float(np.linalg.eigvalsh([[h + k, -k], [-k, k]]).max())
 
@@ -80,7 +81,8 @@ SETUPS: Mapping[str, Setup] = {
         label="σ 0.3 and 0.6, mixed",
     ),
 }
-"""By part: the published effect, the same at a fifth of the step size, from other starts; and the law of each variable."""
+"""By part: the published effect, the same at a fifth of the step size, from other starts; and the law of each
+variable."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,8 @@ def setup(part: str, scale: str) -> Setup:
 
 
 def stepped(work: Computation) -> Tables:
-    """Return where every chain ends at one step size; the share in the flat mode after each step; some ends and one path."""
+    """Return where every chain ends at one step size; the share in the flat mode after each step; some ends and one
+    path."""
     setting, seeds = setup(work.part, work.scale), SEEDS[work.scale]
     cells, curves, points = [], [], []
     for number, method in enumerate(NAMES):
@@ -174,7 +177,8 @@ def stepped(work: Computation) -> Tables:
 
 
 def _ends(setting: Setup, method: str, seeds: int) -> list[dict[str, Any]]:
-    """Return the last points of all chains, the first chain's path, and the mean share over chains at every recorded step."""
+    """Return the last points of all chains, the first chain's path, and the mean share over chains at every recorded
+    step."""
     made, paths = [], simulate(setting, method, seeds=seeds, every=EVERY)
     for variable, found in ((THETA, paths.theta), (ANCHOR, paths.anchor)):
         if found is None:
@@ -231,8 +235,8 @@ def figures(scale: str, tables: Mapping[str, pd.DataFrame]) -> list[Drawing]:
     if points is None or "large-step" not in set(points["part"]):
         return list(SHARES(scale, tables))
     caption = (
-        f"Dots: where {min(SHOWN, SEEDS[scale])} chains end; line: the first one's path; cross: the start, on the ridge. "
-        "Dark: low energy. The sharp mode is below on the left."
+        f"Dots: where {min(SHOWN, SEEDS[scale])} chains end; line: the first one's path; cross: the start, on the "
+        "ridge. Dark: low energy. The sharp mode is below on the left."
     )
     others, title = "As above, with another start (cross).", "The same from the middle of the {} mode"
     shown = [("landscape", "large-step", "A sharp and a flat mode, lr 0.01", caption, "on a landscape of two modes")]
@@ -299,9 +303,9 @@ SHARES = drawing(
     _shares,
     name="shares",
     title="Shares in the flat mode, and laws",
-    caption="Left and middle: share of the chains in the flat mode, all from the ridge. At a fifth of the step size nothing is left "
-    "of the effect. Right: histograms of θ and θₐ along the diagonal where σ is 0.3 and 0.6 and both have mixed, with the exact "
-    "densities: θ has the original posterior, only θₐ the smoothed one.",
+    caption="Left and middle: share of the chains in the flat mode, all from the ridge. At a fifth of the step size "
+    "nothing is left of the effect. Right: histograms of θ and θₐ along the diagonal where σ is 0.3 and 0.6 "
+    "and both have mixed, with the exact densities: θ has the original posterior, only θₐ the smoothed one.",
     alt="Share in the flat mode against steps at two step sizes; histograms of θ and θₐ with exact densities",
 )
 
@@ -373,8 +377,8 @@ EXPERIMENTS = (
         settings=settings,
         differences=f"""
 smoke: 40 chains of a few hundred steps: this only shows that everything runs.
-cpu gpu paper: The paper prints one path of each method and no settings that are readable in our text: the widths, lr and
-    η are ours, found where the published picture appears. Here 1,000 chains of each are counted.
+cpu gpu paper: The paper prints one path of each method and no settings that are readable in our text: the widths, lr
+    and η are ours, found where the published picture appears. Here 1,000 chains of each are counted.
 cpu gpu paper: That is near the sharp mode's limit of stability: lr times its largest curvature is
     {LARGE.instability("emcmc"):.2f} for Entropy-MCMC (limit 2) and {LARGE.instability("sgld"):.2f} for SGLD. At a fifth
     of lr it is {SMALL.instability("emcmc"):.2f}, and the effect is gone: it is one of the step size.

@@ -1,4 +1,5 @@
-"""Logistic regression on MNIST's ones and sevens (§6.2, Fig. 3): how fast four methods converge, per gradient evaluation."""
+"""Logistic regression on MNIST's ones and sevens (§6.2, Fig. 3): how fast four methods converge, per gradient
+evaluation."""
 
 from __future__ import annotations
 
@@ -168,8 +169,9 @@ cpu gpu paper: At η = 1 θₐ is as wide as the prior of a weight that counts: 
             _draw,
             name="convergence",
             title="Convergence by gradient evaluations, {part}",
-            caption="Each sample of θ by itself, mean over the repeats, bands ± one standard deviation. An epoch is as many "
-            "gradient evaluations as there are training images; the inner steps of Entropy-SG(L)D count as what they cost.",
+            caption="Each sample of θ by itself, mean over the repeats, bands ± one standard deviation. An epoch is "
+            "as many gradient evaluations as there are training images; the inner steps of Entropy-SG(L)D "
+            "count as what they cost.",
             alt="Test NLL and test error against epochs of gradient evaluations for four methods",
             parts=PARTS,
         ),

@@ -95,8 +95,8 @@ cpu gpu paper: The paper does not say how many images its Fisher is of. Labels a
             _draw,
             name="spectrum",
             title="Spectrum of the diagonal Fisher information",
-            caption="Diagonal entries of the empirical Fisher at each chain's last sample, sorted. Thin: each repeat; thick: their "
-            "geometric mean. Less is flatter.",
+            caption="Diagonal entries of the empirical Fisher at each chain's last sample, sorted. Thin: each repeat; "
+            "thick: their geometric mean. Less is flatter.",
             alt="Sorted entries of the diagonal Fisher information against their rank, on logarithmic axes",
         ),
     ),

@@ -38,7 +38,8 @@ def tables(run: CompletedRun) -> Tables:
     anchors = {one.repeat: one for one in ends if one.row == "emcmc-anchor"}
 
     def around(bench: Measured, one: Last) -> list[dict[str, Any]]:
-        """Measure along directions whose entries are standard normal: their length is nearly the root of their number."""
+        """Measure along directions whose entries are standard normal: their length is nearly the root of their
+        number."""
         unit, here = math.sqrt(bench.parameters), _both(bench, (1.0, one))
         made = []
         for seed in range(directions):
@@ -75,7 +76,8 @@ def _mean(rows: Rows, name: str) -> float:
 
 
 def rise(rows: Rows) -> float:
-    """Return the most that the error between θ and θₐ rises above the line between its ends, in per cent; at least 0."""
+    """Return the most that the error between θ and θₐ rises above the line between its ends, in per cent; at least
+    0."""
     return hill([r["test_error"] for r in sorted(rows, key=lambda r: r["t"])])
 
 
@@ -167,11 +169,11 @@ cpu gpu paper: How far the paper goes is not readable in our text. Directions ar
             _draw,
             name="around",
             title="Around the last samples, and between θ and θₐ",
-            caption="Left and middle: training NLL and test error at Euclidean distances from the last sample in random directions, "
-            "mean over directions and repeats, bands ± one standard deviation over repeats. Right: test error on the line from θ "
-            "(0) to θₐ (1); thin: each repeat.",
-            alt="Training NLL and test error against distance for SGD, SGLD and both variables of Entropy-MCMC, and test error "
-            "between its variables",
+            caption="Left and middle: training NLL and test error at Euclidean distances from the last sample in "
+            "random directions, mean over directions and repeats, bands ± one standard deviation over "
+            "repeats. Right: test error on the line from θ (0) to θₐ (1); thin: each repeat.",
+            alt="Training NLL and test error against distance for SGD, SGLD and both variables of Entropy-MCMC, and "
+            "test error between its variables",
         ),
     ),
 )

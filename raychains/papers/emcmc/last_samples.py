@@ -1,4 +1,5 @@
-"""The last samples of SGD, SGLD and Entropy-MCMC on CIFAR, around which Figs. 4 and 5 measure the loss; the chains are those of Table 1."""
+"""The last samples of SGD, SGLD and Entropy-MCMC on CIFAR, around which Figs. 4 and 5 measure the loss; the chains are
+those of Table 1."""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ class Measured:
 def of_each(
     run: CompletedRun, name: str, ends: Sequence[Last], measure: Callable[[Measured, Last], Sequence[Mapping[str, Any]]]
 ) -> list[dict[str, Any]]:
-    """Return the rows of every sample: those that an earlier call left in the run's folder, else measured now and written there.
+    """Return the rows of every sample: those that an earlier call left in the run's folder, else measured now and
+    written there.
 
     ``name`` is of the measurement and its settings: it names the files.
     """
@@ -108,7 +110,8 @@ def parts(tables: Callable[[CompletedRun], Tables]) -> tuple[Part, ...]:
 
 
 def cells(part: str, rows: Rows, columns: Mapping[str, Callable[[Rows], float]]) -> list[dict[str, Any]]:
-    """Return cells per row and repeat, by column a function of one sample's rows; Entropy-MCMC's are means of both variables."""
+    """Return cells per row and repeat, by column a function of one sample's rows; Entropy-MCMC's are means of both
+    variables."""
     made: dict[tuple[str, int, str], dict[str, Any]] = {}
     for row, repeat in dict.fromkeys((r["row"], r["repeat"]) for r in rows):
         mine = [r for r in rows if (r["row"], r["repeat"]) == (row, repeat)]

@@ -1,4 +1,5 @@
-"""Distances of methods to full-batch HMC on CIFAR-10, all at as many gradient evaluations: agreement and total variation."""
+"""Distances of methods to full-batch HMC on CIFAR-10, all at as many gradient evaluations: agreement and total
+variation."""
 
 from __future__ import annotations
 
@@ -128,8 +129,8 @@ def preset(scale: str) -> Preset:
 
 
 def tables(run: CompletedRun) -> Tables:
-    """Return agreement and error in per cent and total variation of all samples, and by samples agreement and variation with
-    95 % intervals over test examples."""
+    """Return agreement and error in per cent and total variation of all samples, and by samples agreement and variation
+    with 95 % intervals over test examples."""
     found = run.table("fidelity")
     rows = methods(run.scale)
     last = found[found["samples"] == found.groupby(["arm", "group"])["samples"].transform("max")]
@@ -231,24 +232,25 @@ EXPERIMENTS = (
         settings=settings_at,
         differences="""
 smoke: A few steps on 200 made-up images, and a reference made of their labels: this only shows that everything runs.
-cpu gpu paper: The reference is what the NeurIPS 2021 competition released of HMC's predictions, of chains that learn from
-    50,000 images, as ours do. The paper's numbers hold one of three chains against the others, on 40,960 images.
-cpu gpu paper: The paper's chains are far longer: five of SGLD and SGHMC of 10,000 epochs, 50 networks of 500 epochs in a deep
-    ensemble. Numbers are quoted from memory.
+cpu gpu paper: The reference is what the NeurIPS 2021 competition released of HMC's predictions, of chains that learn
+    from 50,000 images, as ours do. The paper's numbers hold one of three chains against the others, on 40,960 images.
+cpu gpu paper: The paper's chains are far longer: five of SGLD and SGHMC of 10,000 epochs, 50 networks of 500 epochs in
+    a deep ensemble. Numbers are quoted from memory.
 smoke cpu gpu paper: All methods have the same number of gradient evaluations: chains of as many epochs; the one network
     of SGD is trained as long as all chains of another method together.
-smoke cpu gpu paper: SGD and the deep ensemble have momentum .9, a cosine and the prior as weight decay, and predict with last
-    iterates; the paper's weight decay is another.
+smoke cpu gpu paper: SGD and the deep ensemble have momentum .9, a cosine and the prior as weight decay, and predict
+    with last iterates; the paper's weight decay is another.
 smoke cpu gpu paper: SGHMC and SGLD have no noise in the first half; the paper's have it from the start.
 smoke gpu paper: The task's step sizes are as long as the paper's for SGHMC; those of SGLD, Entropy-MCMC and SWAG
     are ours and were not tuned on this network.
-cpu: Few epochs want longer steps. After one epoch of SGD with a cosine, .03 had the least test error (59 %, of .01 62 %, of
-    .1 68 %), three times the task's: SGD, the deep ensemble, SGHMC and cSGHMC take it, all with momentum .9.
-cpu: Ours are below the published numbers: by 3 points of agreement SGD, by 7 the deep ensemble, by 8 SGHMC and by 9 cSGHMC. The budget
-    explains most of it: at a sixth of the epochs it was 20 to 38 points. SGHMC and cSGHMC agree with HMC about as often as SGD does,
-    but are too unsure, with a predictive entropy of .87 nats where HMC's is .40. Their chains are short: SGHMC's training loss still fell from
-    .73 to .64 while it sampled, and cSGHMC averages draws of three cycles at losses near 1, .6 and .3. The long steps are hardly the
-    reason: kinetic temperatures were 1.02 to 1.15 but in the last steps of a cycle.
+cpu: Few epochs want longer steps. After one epoch of SGD with a cosine, .03 had the least test error (59 %, of .01 62
+    %, of .1 68 %), three times the task's: SGD, the deep ensemble, SGHMC and cSGHMC take it, all with momentum .9.
+cpu: Ours are below the published numbers: by 3 points of agreement SGD, by 7 the deep ensemble, by 8 SGHMC and by 9
+    cSGHMC. The budget explains most of it: at a sixth of the epochs it was 20 to 38 points. SGHMC and cSGHMC agree with
+    HMC about as often as SGD does, but are too unsure, with a predictive entropy of .87 nats where HMC's is .40. Their
+    chains are short: SGHMC's training loss still fell from .73 to .64 while it sampled, and cSGHMC averages draws of
+    three cycles at losses near 1, .6 and .3. The long steps are hardly the reason: kinetic temperatures were 1.02 to
+    1.15 but in the last steps of a cycle.
 smoke cpu gpu paper: Entropy-MCMC predicts with draws of θ and of θₐ: twice as many as the other samplers.
 cpu: Four of eight methods, two chains of 18 epochs, cSGHMC's of three cycles, two repeats, with compiled networks. The
     epochs were fixed before these chains: as many as two cores were expected to do in eight hours with a fifth method,

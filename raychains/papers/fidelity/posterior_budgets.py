@@ -1,4 +1,5 @@
-"""Ways to spend gradients on a posterior: one setting at a time, and chains and cycles at three budgets, against distances to HMC's draws.
+"""Ways to spend gradients on a posterior: one setting at a time, and chains and cycles at three budgets, against
+distances to HMC's draws.
 
 The posteriors, step sizes and distances are those of `raychains.papers.fidelity.true_posterior`.
 """
@@ -39,7 +40,8 @@ class Size:
     """The budgets of a scale and how they are divided."""
 
     epochs: tuple[int, ...]
-    """Gradient evaluations per training example of all chains together; digits have half of them, of 16 steps each instead of 7."""
+    """Gradient evaluations per training example of all chains together; digits have half of them, of 16 steps each
+    instead of 7."""
     chains: tuple[int, ...]
     cycles: tuple[int, ...]
     """Cycles of a chain of cSGHMC."""
@@ -86,7 +88,8 @@ BURN_IN: Mapping[str, tuple[str, float]] = {
 }
 PRECONDITIONED = {"sgld": "SGLD", "psgld": "pSGLD, preconditioner of the burn-in"}
 STEPS_PER_DRAW = (4, 10)
-"""MILE's steps for each of its draws at least, of the regressions and of Digits: few steps keep the last of them in a row."""
+"""MILE's steps for each of its draws at least, of the regressions and of Digits: few steps keep the last of them in a
+row."""
 IN_SMOKE = ("batch-16", "temperature-0.1", "cycles-16", "psgld")
 
 
@@ -236,7 +239,8 @@ def _label(way: Way) -> str:
 
 
 def ranked(budgets: pd.DataFrame) -> pd.DataFrame:
-    """Return for every way the mean over parts of its distance over the nearest way's of the same budget, the nearest first.
+    """Return for every way the mean over parts of its distance over the nearest way's of the same budget, the nearest
+    first.
 
     Args:
         budgets: the stored table.
@@ -361,27 +365,28 @@ EXPERIMENTS = (
         settings=settings_at,
         differences="""
 smoke: A few steps of a linear network on 60 made-up examples: this only shows that everything runs.
-smoke cpu gpu paper: No paper's table. The yardstick is Hamiltonian Monte Carlo with Metropolis' correction on all training
-    examples, as in true-posterior.
-cpu gpu paper: The networks have 20 hidden units and few examples: a budget should be read in steps, and what holds here need not
-    hold for wide networks.
-cpu gpu paper: Step sizes are those of true-posterior whatever the budget, batch, temperature or number of chains; other step sizes
-    may suit them better.
-smoke cpu gpu paper: As many gradient evaluations per training example at each budget; members of deep ensembles, and of MILE's
-    starts, count with their most epochs and may stop earlier.
-cpu gpu paper: All samplers keep as many draws, but for 16 cycles (64), and MILE, which keeps one for every ten of its steps at
-    most on Digits and for every four on the regressions: 5 or 6 draws of all chains together on Digits at 256 epochs, 20 to 24
-    at 1,024 and 80 to 82 at 4,096; 26 on the regressions at 256 epochs and 102 to 104 at the others. At 256 epochs, and on
-    Digits at 1,024, these are each chain's last steps in a row.
+smoke cpu gpu paper: No paper's table. The yardstick is Hamiltonian Monte Carlo with Metropolis' correction on all
+    training examples, as in true-posterior.
+cpu gpu paper: The networks have 20 hidden units and few examples: a budget should be read in steps, and what holds here
+    need not hold for wide networks.
+cpu gpu paper: Step sizes are those of true-posterior whatever the budget, batch, temperature or number of chains; other
+    step sizes may suit them better.
+smoke cpu gpu paper: As many gradient evaluations per training example at each budget; members of deep ensembles, and of
+    MILE's starts, count with their most epochs and may stop earlier.
+cpu gpu paper: All samplers keep as many draws, but for 16 cycles (64), and MILE, which keeps one for every ten of its
+    steps at most on Digits and for every four on the regressions: 5 or 6 draws of all chains together on Digits at 256
+    epochs, 20 to 24 at 1,024 and 80 to 82 at 4,096; 26 on the regressions at 256 epochs and 102 to 104 at the others.
+    At 256 epochs, and on Digits at 1,024, these are each chain's last steps in a row.
 """,
         figures=figure(
             "budgets hmc",
             _draw,
             name="budgets",
             title="Total variation to the true posterior's predictive against the budget",
-            caption="Each method with the number of chains and cycles that came nearest. Dashed: the distance between the two halves "
-            "of HMC's chains.",
-            alt="Total variation to the true posterior's predictive against the minibatch gradients of all chains, by method and data set",
+            caption="Each method with the number of chains and cycles that came nearest. Dashed: the distance between "
+            "the two halves of HMC's chains.",
+            alt="Total variation to the true posterior's predictive against the minibatch gradients of all chains, by "
+            "method and data set",
         ),
     ),
 )

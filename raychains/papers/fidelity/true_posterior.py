@@ -1,4 +1,5 @@
-"""Which methods come near the true posterior of small networks, all at as many gradient evaluations: distances to HMC's draws."""
+"""Which methods come near the true posterior of small networks, all at as many gradient evaluations: distances to HMC's
+draws."""
 
 from __future__ import annotations
 
@@ -95,8 +96,8 @@ LR: Mapping[str, Mapping[str, float]] = {
         ENSEMBLE: 0.001,
     },
 }
-"""Step sizes by data set and method: those of `benchmarks/posterior_settings.py` with the smallest total variation; MILE starts at
-the deep ensemble's. pSGLD is of `raychains.papers.fidelity.posterior_budgets`."""
+"""Step sizes by data set and method: those of `benchmarks/posterior_settings.py` with the smallest total variation;
+MILE starts at the deep ensemble's. pSGLD is of `raychains.papers.fidelity.posterior_budgets`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +191,8 @@ def sampled(part: str, scale: str) -> Sequence[Sampled]:
 
 
 def tables(run: CompletedRun) -> Tables:
-    """Return the distances of all samples to HMC's predictive, those by samples and chains, and HMC's own diagnostics."""
+    """Return the distances of all samples to HMC's predictive, those by samples and chains, and HMC's own
+    diagnostics."""
     found = run.table("fidelity")
     last = found[found["samples"] == found.groupby(["arm", "group"])["samples"].transform("max")]
     last = last.assign(agreement=100 * last[AGREEMENT], total_variation=100 * last[VARIATION])
@@ -244,7 +246,8 @@ def all_claims() -> tuple[Claim, ...]:
     return tuple(
         claim(
             f"{left}-nearer-than-{right}-{part}",
-            f"{label}: {LABELS[left]} has a smaller total variation to the true posterior's predictive than {LABELS[right]}.",
+            f"{label}: {LABELS[left]} has a smaller total variation to the true posterior's predictive than "
+            f"{LABELS[right]}.",
             *(part, VARIATION, left, "less", right),
             rule="paired",
             scales=NOT_SMOKE,
@@ -317,19 +320,20 @@ EXPERIMENTS = (
         settings=settings_at,
         differences="""
 smoke: A few steps of a linear network on 60 made-up examples: this only shows that everything runs.
-smoke cpu gpu paper: No paper's table. The yardstick is Hamiltonian Monte Carlo with Metropolis' correction on all training
-    examples, in double precision: eight chains, as long as R-hat of every prediction that is looked at needs to fall below 1.01.
-cpu gpu paper: The regressions learn from 200 examples of the first classic split under 20 hidden units, so that HMC takes minutes;
-    what holds here need not hold for wide networks and many examples.
+smoke cpu gpu paper: No paper's table. The yardstick is Hamiltonian Monte Carlo with Metropolis' correction on all
+    training examples, in double precision: eight chains, as long as R-hat of every prediction that is looked at needs
+    to fall below 1.01.
+cpu gpu paper: The regressions learn from 200 examples of the first classic split under 20 hidden units, so that HMC
+    takes minutes; what holds here need not hold for wide networks and many examples.
 smoke cpu gpu paper: All methods have the same number of gradient evaluations per training example: a step of MILE takes
     two gradients, the one network of SGD is trained as long as all chains of another method together, and the deep
     ensemble has as many members as that pays for at their most epochs.
-cpu gpu paper: The step size of each method is the one of a grid with the smallest total variation to the same HMC draws, on another
-    seed and with one chain (benchmarks/posterior_settings.py, docs/results/posterior-settings.csv).
-smoke cpu gpu paper: Entropy-MCMC predicts with draws of θ and of θₐ, as its paper does: twice as many as the other samplers. The law of
-    θₐ is the posterior's convolution with N(0, η·I).
-cpu gpu paper: The members at which MILE starts are trained with the task's batch (bike sharing and protein 100, digits 50), those of
-    the deep ensemble's row with 32; on concrete they are the same.
+cpu gpu paper: The step size of each method is the one of a grid with the smallest total variation to the same HMC
+    draws, on another seed and with one chain (benchmarks/posterior_settings.py, docs/results/posterior-settings.csv).
+smoke cpu gpu paper: Entropy-MCMC predicts with draws of θ and of θₐ, as its paper does: twice as many as the other
+    samplers. The law of θₐ is the posterior's convolution with N(0, η·I).
+cpu gpu paper: The members at which MILE starts are trained with the task's batch (bike sharing and protein 100, digits
+    50), those of the deep ensemble's row with 32; on concrete they are the same.
 cpu: The family had four more claims when its chains were run, on pSMILE, which was removed from raychains later. The
     other 44 verdicts are the same with and without them. The hours of chains count pSMILE's.
 """,
@@ -338,7 +342,8 @@ cpu: The family had four more claims when its chains were run, on pSMILE, which 
             _draw,
             name="distances",
             title="Total variation to the true posterior's predictive",
-            caption="A dot for each repeat. Dashed: the distance between the two halves of HMC's chains; nothing nearer can be told apart.",
+            caption="A dot for each repeat. Dashed: the distance between the two halves of HMC's chains; nothing "
+            "nearer can be told apart.",
             alt="Total variation to the true posterior's predictive of each method on each data set",
         ),
     ),

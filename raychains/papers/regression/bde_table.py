@@ -30,7 +30,8 @@ airfoil forest: .2560 |
 bikesharing bde-ensemble: .2880 ± .0052 | −.4550 ± .0173
 bikesharing bde: .2261 ± .0016 | −.7315 ± .0098
 """
-"""RMSE and NLL on standardised targets, mean ± standard deviation over 5 seeds where there is one; a line per data set and row."""
+"""RMSE and NLL on standardised targets, mean ± standard deviation over 5 seeds where there is one; a line per data set
+and row."""
 SOURCE = "scikit-learn-contrib/bde, paper/paper.md"
 SMALL = Size(tune=20, draws=4, apart=2, start=4, members=2, repeats=2, batch_size=80)
 SIZES: Mapping[str, Mapping[str, Size]] = {
@@ -82,7 +83,8 @@ def tables(run: CompletedRun) -> Tables:
 
 
 def all_claims() -> tuple[Claim, ...]:
-    """Return the claims: MILE's published numbers at the published size; methods against each other; MILE against trees."""
+    """Return the claims: MILE's published numbers at the published size; methods against each other; MILE against
+    trees."""
     made: list[Claim] = []
     for part in DATASETS:
         label = NAMES[part]
@@ -137,8 +139,8 @@ EXPERIMENTS = (
         settings=settings_at,
         differences=DIFFERENCES
         + """
-smoke cpu gpu paper: Both metrics are on standardised targets. bde prints standard deviations over five seeds, we standard
-    errors of the mean.
+smoke cpu gpu paper: Both metrics are on standardised targets. bde prints standard deviations over five seeds, we
+    standard errors of the mean.
 """,
     ),
 )

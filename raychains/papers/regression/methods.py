@@ -1,4 +1,5 @@
-"""The methods that both tables compare, all at as many gradient evaluations: chains, their lengths and draws, settings, claims."""
+"""The methods that both tables compare, all at as many gradient evaluations: chains, their lengths and draws, settings,
+claims."""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ class Size:
 
     @property
     def epochs(self) -> int:
-        """Gradient evaluations per training example of every method's member, at most: of a start and a chain together."""
+        """Gradient evaluations per training example of every method's member, at most: of a start and a chain
+        together."""
         return self.start + self.chain
 
 
@@ -184,11 +186,12 @@ smoke cpu gpu paper: All methods but the first row have the same number of gradi
     ensemble at which MILE starts count with their most epochs, although they stop early; the deep ensemble with more
     members has as many as fit by that count, 200 at most, and so takes less than it may.
 smoke cpu gpu paper: Step sizes are the tasks' defaults. They were chosen on examples held out of the training data, at
-    temperature 1 and the prior N(0, I), by benchmarks/uci_settings.py; its table is docs/results/uci-settings.csv. Longer
-    chains diverged with some of them, which are smaller: energy (cSGHMC 3e-4, cSGLD 1e-3, Entropy-MCMC 3e-3), yacht (cSGHMC
-    1e-4, SGHMC, cSGLD and Entropy-MCMC 1e-3), concrete and airfoil (cSGLD .01), protein (cSGHMC .001). Nothing else was
-    tuned, and MILE finds its own.
-smoke cpu gpu paper: Entropy-MCMC predicts with draws of θ and of θₐ, as its paper does: twice as many as the other samplers.
+    temperature 1 and the prior N(0, I), by benchmarks/uci_settings.py; its table is docs/results/uci-settings.csv.
+    Longer chains diverged with some of them, which are smaller: energy (cSGHMC 3e-4, cSGLD 1e-3, Entropy-MCMC 3e-3),
+    yacht (cSGHMC 1e-4, SGHMC, cSGLD and Entropy-MCMC 1e-3), concrete and airfoil (cSGLD .01), protein (cSGHMC .001).
+    Nothing else was tuned, and MILE finds its own.
+smoke cpu gpu paper: Entropy-MCMC predicts with draws of θ and of θₐ, as its paper does: twice as many as the other
+    samplers.
 smoke cpu gpu paper: Our deep ensemble is AdamW on minibatches with the prior's weight decay, its members stop after 20
     epochs without a lower loss on 15 % of the training data. bde's takes plain Adam steps on all examples.
 smoke cpu: Chains are packed, which changes their rounding alone.

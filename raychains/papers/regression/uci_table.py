@@ -36,8 +36,8 @@ yacht: 0.66 ± 0.06 | −1.37 ± 0.02
 protein: 3.62 ± 0.01 | −2.70 ± 0.00
 """,
 }
-"""RMSE and log likelihood of MC dropout in the target's unit, by row, with ten times the paper's epochs and with two hidden
-layers; a line per data set. Standard errors: an earlier version of the same file has them √20 times as large."""
+"""RMSE and log likelihood of MC dropout in the target's unit, by row, with ten times the paper's epochs and with two
+hidden layers; a line per data set. Standard errors: an earlier version of the same file has them √20 times as large."""
 SOURCE = "yaringal/DropoutUncertaintyExps, readme.md"
 AIRFOIL_SD = 6.9058
 """Standard deviation in decibels of the training targets of bde's split, in which its benchmark measures."""
@@ -119,7 +119,8 @@ def all_claims() -> tuple[Claim, ...]:
             made.append(
                 claim(
                     f"mile-{word}-than-dropout-{value.column.replace('_', '-')}-{value.part}",
-                    f"{NAMES[value.part]}: MILE has a {word} {what} than MC dropout's published {value.summary.mean:g}.",
+                    f"{NAMES[value.part]}: MILE has a {word} {what} than MC dropout's published "
+                    f"{value.summary.mean:g}.",
                     *(value.part, value.column, "mile", "less" if lower else "greater", value.summary.mean),
                     scales=NOT_SMOKE,
                 )
@@ -177,14 +178,14 @@ EXPERIMENTS = (
         settings=settings_at,
         differences=DIFFERENCES
         + f"""
-smoke cpu gpu paper: MC dropout's numbers are of the 20 splits (5 of protein) that lie beside its code, in the target's unit,
-    each with hyperparameters chosen on its own training data. Ours are of the first splits of as many as the table says, made
-    as the script beside those splits makes them.
-smoke cpu gpu paper: The airfoil numbers of bde, TabPFN, XGBoost and the random forest are of bde's one split into 80 % and
-    20 %, of another network, and are turned into decibels here: RMSE · {AIRFOIL_SD} and −NLL − ln {AIRFOIL_SD}. They are not
-    of the splits of this table.
-smoke cpu gpu paper: Step sizes were chosen on examples held out of two training sets, that of bde's split and that of the
-    first classic one. Test examples of the other classic splits are among them.
+smoke cpu gpu paper: MC dropout's numbers are of the 20 splits (5 of protein) that lie beside its code, in the target's
+    unit, each with hyperparameters chosen on its own training data. Ours are of the first splits of as many as the
+    table says, made as the script beside those splits makes them.
+smoke cpu gpu paper: The airfoil numbers of bde, TabPFN, XGBoost and the random forest are of bde's one split into 80 %
+    and 20 %, of another network, and are turned into decibels here: RMSE · {AIRFOIL_SD} and −NLL − ln {AIRFOIL_SD}.
+    They are not of the splits of this table.
+smoke cpu gpu paper: Step sizes were chosen on examples held out of two training sets, that of bde's split and that of
+    the first classic one. Test examples of the other classic splits are among them.
 """,
     ),
 )

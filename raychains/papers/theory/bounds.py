@@ -1,4 +1,5 @@
-"""The papers' bounds on W₂ with every constant computed: cSG-MCMC's theorem 2 and appendix G; docs/reference/theory.md derives them."""
+"""The papers' bounds on W₂ with every constant computed: cSG-MCMC's theorem 2 and appendix G; docs/reference/theory.md
+derives them."""
 
 from __future__ import annotations
 

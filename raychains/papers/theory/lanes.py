@@ -1,4 +1,5 @@
-"""Lanes driven by the public samplers with an exact gradient, with added noise where a plan has it, and statistics of groups of lanes."""
+"""Lanes driven by the public samplers with an exact gradient, with added noise where a plan has it, and statistics of
+groups of lanes."""
 
 from __future__ import annotations
 
@@ -33,9 +34,9 @@ def drive(
 ) -> Sampler:
     """Run a sampler over the whole schedule and return it; its parameter is the state after the last step.
 
-    ``make`` builds it on a copy of ``start`` [lanes, …]; ``gradient`` returns ∇U of the parameter's shape, to every coordinate of which
-    fresh Gaussian noise of ``gradient_sd`` is added, by a stream of its own. ``visit`` is called with (step size, state after the
-    step) and must not alter the state.
+    ``make`` builds it on a copy of ``start`` [lanes, …]; ``gradient`` returns ∇U of the parameter's shape, to every
+    coordinate of which fresh Gaussian noise of ``gradient_sd`` is added, by a stream of its own. ``visit`` is called
+    with (step size, state after the step) and must not alter the state.
     """
     ours, theirs = (int(s) for s in np.random.SeedSequence(seed).generate_state(2, np.uint64) >> np.uint64(2))
     theta = start.clone()
@@ -67,10 +68,11 @@ def in_groups(lanes: Array, groups: int) -> Array:
 
 
 def pseudo_values(statistic: Callable[[Array], float], groups: Array) -> list[float]:
-    """Return G·f(all) − (G−1)·f(all but group g) for every group [G, …]: a statistic of all lanes, so that claims have repeats.
+    """Return G·f(all) − (G−1)·f(all but group g) for every group [G, …]: a statistic of all lanes, so that claims have
+    repeats.
 
-    Their mean is the jackknife's estimate, without the bias of order 1/G; their standard error over √G is the jackknife's, so
-    that Student's interval of them is the jackknife's interval.
+    Their mean is the jackknife's estimate, without the bias of order 1/G; their standard error over √G is the
+    jackknife's, so that Student's interval of them is the jackknife's interval.
 
     Source: Tukey 1958; Efron & Tibshirani 1993, ch. 11.
     """

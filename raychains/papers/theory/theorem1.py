@@ -1,7 +1,7 @@
 """Theorem 1 of cSG-MCMC: bias and mean squared error of cSGLD's average of a test function against the steps K.
 
-It is checked on the average that is weighted by the steps, and the plain one is shown, too; docs/reference/theory.md has what is
-stated and why. Noise throughout, β = 0; the test function is θ² on `DoubleWell`.
+It is checked on the average that is weighted by the steps, and the plain one is shown, too; docs/reference/theory.md
+has what is stated and why. Noise throughout, β = 0; the test function is θ² on `DoubleWell`.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ POWERS: Mapping[str, float] = {"root": 1 / 2, "third": 1 / 3, CONTROL: 0.0}
 class DoubleWell:
     """U(θ) = θ²/2 − log cosh(aθ): the equal mixture of N(−a, 1) and N(a, 1), since e^{−U} ∝ e^{−θ²/2}·cosh(aθ).
 
-    U is not convex for a > 1, its gradient θ − a·tanh(aθ) is Lipschitz, and it is dissipative. θ² is even and U is too: hopping between the modes does not matter to its average, so what is left of the
-    error at a large K is the step size's.
+    U is not convex for a > 1, its gradient θ − a·tanh(aθ) is Lipschitz, and it is dissipative. θ² is even and U is too:
+    hopping between the modes does not matter to its average, so what is left of the error at a large K is the step
+    size's.
     """
 
     a: float = 1.5
@@ -70,11 +71,13 @@ class DoubleWell:
 
 REACH = 11.0
 SPACING = 0.05
-"""Spacing of the grid on [0, REACH]; the trapezoid rule is exact to rounding for Gaussian kernels no narrower than this."""
+"""Spacing of the grid on [0, REACH]; the trapezoid rule is exact to rounding for Gaussian kernels no narrower than
+this."""
 
 
 def lumps(lrs: Sequence[float], weights: Array, least: float) -> Iterator[tuple[float, Array]]:
-    """Yield (step size, weights [averages]) where neighbouring steps too small for the grid are one of at least ``least``.
+    """Yield (step size, weights [averages]) where neighbouring steps too small for the grid are one of at least
+    ``least``.
 
     Small steps before one that is large by itself (a cycle's last before the next cycle) hardly move the chain: their
     weights go with a step of size 0, and their sizes are added to the large one's. The same holds at the end.
@@ -95,7 +98,8 @@ def lumps(lrs: Sequence[float], weights: Array, least: float) -> Iterator[tuple[
 def exact_errors(
     target: DoubleWell, lrs: Sequence[float], weights: Array, *, start: float, gradient_sd: float
 ) -> list[tuple[float, float]]:
-    """Return (bias, MSE) of A = Σ_k w_k·θ_k² as an estimate of θ²'s average, for θ_k of SGLD at ``lrs``; several A at once.
+    """Return (bias, MSE) of A = Σ_k w_k·θ_k² as an estimate of θ²'s average, for θ_k of SGLD at ``lrs``; several A at
+    once.
 
     With p the density of |θ_k|, q(x) = E[A_k; x] and r(x) = E[A_k²; x], a step with operator P and φ(x) = x² gives
     p ← pP, q ← qP + wφp, r ← rP + 2wφ(qP) + w²φ²p. U and both noises are symmetric, so |θ| is a Markov chain by itself.
@@ -239,7 +243,8 @@ def key(sweep: str, average: str) -> str:
 
 
 def computed(work: Computation) -> Tables:
-    """Return slopes by jackknife pseudo-values of the groups of lanes, the errors behind them, and each group's own errors."""
+    """Return slopes by jackknife pseudo-values of the groups of lanes, the errors behind them, and each group's own
+    errors."""
     plan = PLANS[work.scale]
     groups: list[dict[str, Any]] = []
     total, done = len(plan.powers) * sum(plan.steps), 0
@@ -297,7 +302,8 @@ def slope(steps: Sequence[int], means: Array) -> float:
 
 
 def cells(plan: Plan, groups: Groups) -> list[dict[str, Any]]:
-    """Return a slope's pseudo-value per group: their mean is the slope without its bias, their spread its standard error."""
+    """Return a slope's pseudo-value per group: their mean is the slope without its bias, their spread its standard
+    error."""
     made = []
     for (sweep, _), average, quantity in product(plan.powers, AVERAGES, QUANTITIES):
         steps, values = array(groups, sweep, average, quantity)
@@ -441,8 +447,8 @@ cpu gpu paper: A slope's repeats are the jackknife's pseudo-values of the groups
             title="Bias and mean squared error of cSGLD's averages",
             caption=lambda scale, _: (
                 f"Of θ² on a double well, from {PLANS[scale].lanes:,} lanes, with 95 % intervals; crosses: "
-                "exact values by the transition operator. The theorem is about the average that is weighted by the steps. Grey: the "
-                "stated exponents."
+                "exact values by the transition operator. The theorem is about the average that is weighted by the "
+                "steps. Grey: the stated exponents."
             ),
             alt="Bias and mean squared error against the number of steps on logarithmic axes for three choices of α₀",
         ),

@@ -1,7 +1,9 @@
-"""Theorem 2 of cSG-MCMC, its convex bound (App. G) and Entropy-MCMC's theorem 1: W₂ to a Gaussian target against bounds.
+"""Theorem 2 of cSG-MCMC, its convex bound (App. G) and Entropy-MCMC's theorem 1: W₂ to a Gaussian target against
+bounds.
 
-On U = ½θᵀΛθ with Gaussian gradient noise the law after K steps is a Gaussian that `laws` gives, so that W₂ is known to rounding;
-docs/reference/theory.md has the bounds and what is checked. So that a check can fail there is a control past stability.
+On U = ½θᵀΛθ with Gaussian gradient noise the law after K steps is a Gaussian that `laws` gives, so that W₂ is known to
+rounding; docs/reference/theory.md has the bounds and what is checked. So that a check can fail there is a control past
+stability.
 """
 
 from __future__ import annotations
@@ -99,9 +101,10 @@ BOUNDS = ("general", "special", "convex")
 class Plan:
     """All that the checks of both theorems depend on.
 
-    Entropy-MCMC's theorem 1 takes the pair's energy U(θ) + ‖θ−θₐ‖²/(2η) to be as smooth (M) and as convex (m) as U; in truth it is
-    m′-strongly convex with m′ < m/2 and M′-smooth with M′ > M: docs/reference/theory.md. All W₂ are exact: of the pair, of θ alone,
-    and of SGLD in d and in 2d dimensions (two independent copies), with gradient noise on θ only.
+    Entropy-MCMC's theorem 1 takes the pair's energy U(θ) + ‖θ−θₐ‖²/(2η) to be as smooth (M) and as convex (m) as U; in
+    truth it is m′-strongly convex with m′ < m/2 and M′-smooth with M′ > M: docs/reference/theory.md. All W₂ are exact:
+    of the pair, of θ alone, and of SGLD in d and in 2d dimensions (two independent copies), with gradient noise on θ
+    only.
     """
 
     eigenvalues: tuple[float, ...] = (2.0, 2.5, 3.0)
@@ -197,7 +200,8 @@ SMOKE = Plan(steps=(20, 60, 100), far_steps=(400,), lrs=(0.01, 0.1), times=(0.3,
 
 
 def lanes(plan: Plan, start: float, schedule: Schedule, seed: int, *, joint: bool = False) -> Array:
-    """Return the last state of lanes from independent draws of `Plan.around`: θ of SGLD [lanes, d], or (θ, θₐ) [lanes, 2d]."""
+    """Return the last state of lanes from independent draws of `Plan.around`: θ of SGLD [lanes, d], or (θ, θₐ) [lanes,
+    2d]."""
     values = torch.tensor(plan.eigenvalues, dtype=torch.float64)
     generator = torch.Generator().manual_seed(seeds(seed, 1))
     fresh = torch.randn(plan.lanes, len(values), generator=generator, dtype=torch.float64)
@@ -243,7 +247,8 @@ def _row(plan: Plan, name: str, steps: int) -> dict[str, Any]:
 
 
 def forms(plan: Plan, start: float) -> dict[str, tuple[Gaussian, Array, Array]]:
-    """Return (law of the start, Λ, covariance of the gradient's noise) of ``sgld`` in d, ``sgld_2d`` of two copies, and ``joint``."""
+    """Return (law of the start, Λ, covariance of the gradient's noise) of ``sgld`` in d, ``sgld_2d`` of two copies, and
+    ``joint``."""
     noise = plan.gradient_sd**2 * np.eye(len(plan.eigenvalues))
     one, two = plan.around(start), plan.around(start, copies=2)
     pair = Gaussian(mean=two.mean, covariance=np.kron(np.ones((2, 2)), one.covariance))  # a copy: of rank d
@@ -301,7 +306,8 @@ TOLERANCE = 0.05
 
 
 def computed(work: Computation) -> Tables:
-    """Return per bound the smallest log₁₀(bound / W₂) over K, W₂ from lanes, by the groups' jackknife; exact values beside."""
+    """Return per bound the smallest log₁₀(bound / W₂) over K, W₂ from lanes, by the groups' jackknife; exact values
+    beside."""
     plan = PLANS[work.scale]
     names = [(name, plan.steps) for name in SCHEDULES] + [(CONTROL, plan.outside_steps)]
     cells: list[dict[str, Any]] = []
@@ -505,9 +511,9 @@ cpu gpu paper: Entropy-MCMC's theorem 1 takes the joint energy to be as convex a
             _draw,
             name="distances",
             title="Distance to the target, and the bounds on it",
-            caption="W₂ between the law after K steps and the Gaussian target, exact, beside theorem 2's general bound, the same "
-            "with the sums printed for this step, and the convex bound of appendix G. The control lies outside the assumptions: "
-            "its distance leaves the bound.",
+            caption="W₂ between the law after K steps and the Gaussian target, exact, beside theorem 2's general "
+            "bound, the same with the sums printed for this step, and the convex bound of appendix G. The "
+            "control lies outside the assumptions: its distance leaves the bound.",
             alt="Exact W₂ and three bounds against the number of steps for three step sizes and a control",
         ),
     ),

@@ -186,7 +186,8 @@ def _refuse_its_own(options: Compare, preset: Preset, task: Task | None) -> None
                     wrong[other] = getattr(options, other)
     for name, value in wrong.items():
         raise UserError(
-            f"{name} must be left out beside preset {preset.name}, got {value!r}: the preset sets it for all of its arms"
+            f"{name} must be left out beside preset {preset.name}, got {value!r}: the preset sets it for all of its "
+            "arms"
         )
 
 

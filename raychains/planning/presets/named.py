@@ -1,4 +1,5 @@
-"""The named comparisons as data: several arms that differ in one setting; `raychains compare --preset NAME` plans them."""
+"""The named comparisons as data: several arms that differ in one setting; `raychains compare --preset NAME` plans
+them."""
 
 from __future__ import annotations
 
@@ -76,8 +77,8 @@ ABLATIONS = (
     ),
     Preset(
         name="emcmc-batchnorm",
-        about="BatchNorm's statistics of θₐ: θ's own, re-estimated, or FRN in its place (Li & Zhang 2024, Table 8); the "
-        "network is a small convolutional one",
+        about="BatchNorm's statistics of θₐ: θ's own, re-estimated, or FRN in its place (Li & Zhang 2024, Table 8); "
+        "the network is a small convolutional one",
         variants=[
             Variant(name, label, options={"task_settings": (f"norm={norm}",), "batchnorm": how})
             for name, (label, norm, how) in NORMS.items()
@@ -101,8 +102,8 @@ ABLATIONS = (
     ),
     Preset(
         name="atmc-cycles",
-        about="ATMC and SGNHT with one sample at the end of each of 20 cycles: NLL against the number of cycles (Heek & "
-        "Kalchbrenner 2019, §5)",
+        about="ATMC and SGNHT with one sample at the end of each of 20 cycles: NLL against the number of cycles (Heek "
+        "& Kalchbrenner 2019, §5)",
         options={"cycles": 20},
         variants=[Variant("cycles", sampler=sampler) for sampler in ("atmc", "sgnht")],
     ),
@@ -121,8 +122,8 @@ RESTARTED = {"lr": 0.2}
 PAPERS = (
     Preset(
         name="mnist-1v7",
-        about="Entropy-MCMC, Entropy-SGD, Entropy-SGLD and SGLD on MNIST's 1 against 7 by gradient evaluations (Li & Zhang "
-        "2024, Fig. 3); Entropy-MCMC predicts with θ alone, since η = 1 lets θₐ wander far",
+        about="Entropy-MCMC, Entropy-SGD, Entropy-SGLD and SGLD on MNIST's 1 against 7 by gradient evaluations (Li & "
+        "Zhang 2024, Fig. 3); Entropy-MCMC predicts with θ alone, since η = 1 lets θₐ wander far",
         task="mnist-1v7",
         schedule="constant",
         options={"epochs": 10, "thinning": QUARTER},
@@ -134,8 +135,8 @@ PAPERS = (
     ),
     Preset(
         name="mnist-uncertainty",
-        about="SGD, SGDM, Snapshot-SGDM, SGLD, SGHMC and their cyclical forms on MNIST, one chain each (Zhang et al. 2020, "
-        "Fig. 4); raychains evaluate RUN --measures ood then draws their entropy on notMNIST",
+        about="SGD, SGDM, Snapshot-SGDM, SGLD, SGHMC and their cyclical forms on MNIST, one chain each (Zhang et al. "
+        "2020, Fig. 4); raychains evaluate RUN --measures ood then draws their entropy on notMNIST",
         task="mnist-mlp",
         schedule="decreasing",
         options={"epochs": 40, "chains": 1},
@@ -148,7 +149,8 @@ PAPERS = (
     ),
     Preset(
         name="imagenet-table3",
-        about="SGDM, Snapshot-SGDM, SGHMC and cSGHMC on ImageNet, one chain of 120 epochs each (Zhang et al. 2020, Table 3)",
+        about="SGDM, Snapshot-SGDM, SGHMC and cSGHMC on ImageNet, one chain of 120 epochs each (Zhang et al. 2020, "
+        "Table 3)",
         task="imagenet-resnet50",
         schedule="decreasing",
         options={"epochs": 120, "chains": 1, "cycles": 3, "samples_per_cycle": 3},
@@ -168,8 +170,8 @@ PAPERS = (
     ),
     Preset(
         name="imagenet-atmc",
-        about="ATMC on ResNet++ of depth 50, cycles of 20 epochs, batches of 1,024 (Heek & Kalchbrenner 2019, Table 2); its step "
-        "size is ours",
+        about="ATMC on ResNet++ of depth 50, cycles of 20 epochs, batches of 1,024 (Heek & Kalchbrenner 2019, Table "
+        "2); its step size is ours",
         task="imagenet-resnetpp50",
         options={"chains": 1, "epochs": 120, "cycles": 6, "samples_per_cycle": 1, "batch_size": 1024},
         variants=[Variant("all", sampler="atmc")],

@@ -27,7 +27,8 @@ LIMIT = 5.2
 """Panels of the mixture show [−5.2, 5.2]²; the little that lies outside counts for the density but is not seen."""
 BINS = 104
 OUTSIDE, MARGIN = 0.005, 0.1
-"""Panels of other targets leave this share of the draws out at either end of an axis, before they are widened by the margin."""
+"""Panels of other targets leave this share of the draws out at either end of an axis, before they are widened by the
+margin."""
 
 
 class Window(NamedTuple):
@@ -149,7 +150,8 @@ class Panel(NamedTuple):
 
 
 def draw(panels: Sequence[Panel], *, target: bool, window: Window = SQUARE) -> Figure:
-    """Densities on one colour scale; beside the mixture's own, with its modes' circles, where that is the ``target``."""
+    """Densities on one colour scale; beside the mixture's own, with its modes' circles, where that is the
+    ``target``."""
     exact = [Panel("Exact target", f"{MODES} modes, variance {VARIANCE}", exact_density())] if target else []
     norm = PowerNorm(0.6, vmin=0, vmax=float(max(p.density.max() for p in exact or panels)), clip=True)
     colours = LinearSegmentedColormap.from_list("density", HEAT)

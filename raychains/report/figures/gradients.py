@@ -43,7 +43,8 @@ class Curve:
 
 
 def drawing(run: RunData) -> Drawing | None:
-    """None for densities, and for comparisons whose samplers all spend one gradient a step, unless samples were evaluated."""
+    """None for densities, and for comparisons whose samplers all spend one gradient a step, unless samples were
+    evaluated."""
     arms = run.comparison.arms
     if run.by_blocks or len({arm.sampler for arm in arms}) < 2:
         return None
@@ -69,8 +70,8 @@ def _caption(run: RunData, *, exact: bool, single: bool) -> str:
     parts = [arm.chains[0][0].sampler for arm in run.comparison.arms]
     of_theta = ", of Entropy-MCMC those of θ" if any(len(samplers.variables(part)) > 1 for part in parts) else ""
     text = (
-        "After as many gradient evaluations, each of one training example, by one chain; the inner steps of Entropy-SG(L)D "
-        "count as what they cost. "
+        "After as many gradient evaluations, each of one training example, by one chain; the inner steps of "
+        "Entropy-SG(L)D count as what they cost. "
     )
     text += "" if exact else "Training NLL: mean minibatch loss since the record before. "
     text += (

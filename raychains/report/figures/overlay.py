@@ -81,8 +81,9 @@ def entropies(runs: Sequence[RunData], names: Sequence[str]) -> Drawing | None:
         name="entropies",
         title="Predictive entropy on companion sets",
         caption=(
-            "Share of the examples whose predictive entropy is below the value on the axis, mean over the repeats. Colours are runs, line "
-            "styles the arms of each in their order. On sets unlike the training data a curve that stays low is better."
+            "Share of the examples whose predictive entropy is below the value on the axis, mean over the repeats. "
+            "Colours are runs, line styles the arms of each in their order. On sets unlike the training data a curve "
+            "that stays low is better."
         ),
         alt="Cumulative distribution of the predictive entropy on every companion set, by run and arm",
         draw=lambda: _entropies(found, names),
@@ -116,8 +117,8 @@ def embeddings(runs: Sequence[RunData], names: Sequence[str]) -> Drawing | None:
         name="embeddings",
         title="Maps of the samples",
         caption=(
-            "Multidimensional scaling of the distances between samples in weight space, first group of repeats. Every panel "
-            "is a map of its own: directions and positions mean nothing across panels, distances share one scale."
+            "Multidimensional scaling of the distances between samples in weight space, first group of repeats. Every "
+            "panel is a map of its own: directions and positions mean nothing across panels, distances share one scale."
         ),
         alt="Two-dimensional maps of the samples of each run, side by side",
         draw=lambda: _embeddings(_maps(found), names),

@@ -1,4 +1,5 @@
-"""Regression: predictive intervals against targets, the PIT's histogram and the coverage of intervals, from a run's rows."""
+"""Regression: predictive intervals against targets, the PIT's histogram and the coverage of intervals, from a run's
+rows."""
 
 from __future__ import annotations
 
@@ -83,8 +84,8 @@ def intervals(run: RunData) -> Drawing | None:
         name="intervals",
         title="Predictions against targets",
         caption=(
-            f"Mean and {LEVEL:.0%} interval (mean ± {z:.2f} standard deviations) of the predictive{first} against the target, "
-            f"{some}{_of_one(run)}. Intervals that do not reach the diagonal miss their target."
+            f"Mean and {LEVEL:.0%} interval (mean ± {z:.2f} standard deviations) of the predictive{first} against the "
+            f"target, {some}{_of_one(run)}. Intervals that do not reach the diagonal miss their target."
         ),
         alt="Predictive intervals against targets for every arm, with the diagonal of exact predictions",
         draw=lambda: _draw_intervals(run, found, data),
@@ -142,9 +143,9 @@ def pit(run: RunData) -> Drawing | None:
         name="pit",
         title="PIT: the predictive's distribution function at the targets",
         caption=(
-            f"Targets in {BINS} intervals of equal predicted probability{_of_one(run)}: uniform where the predictive is "
-            "calibrated. A hump in the middle: intervals are too wide; high ends: too narrow; a slope: predictions are "
-            "shifted. Grey: where 95 % of the counts of a calibrated predictive lie."
+            f"Targets in {BINS} intervals of equal predicted probability{_of_one(run)}: uniform where the predictive "
+            "is calibrated. A hump in the middle: intervals are too wide; high ends: too narrow; a slope: predictions "
+            "are shifted. Grey: where 95 % of the counts of a calibrated predictive lie."
         ),
         alt="Histogram of the probability integral transform for every arm, with the band of a calibrated predictive",
         draw=lambda: _draw_pit(run, found, data),
@@ -185,9 +186,9 @@ def coverage(run: RunData) -> Drawing | None:
         name="coverage",
         title="Coverage of intervals",
         caption=(
-            f"Share of the targets in the predictive's central intervals, by their nominal probability{_of_one(run)}: above the "
-            "diagonal intervals are too wide, below it too narrow. Grey: where 95 % of the shares of a calibrated "
-            "predictive lie, at each probability by itself."
+            f"Share of the targets in the predictive's central intervals, by their nominal probability{_of_one(run)}: "
+            "above the diagonal intervals are too wide, below it too narrow. Grey: where 95 % of the shares of a "
+            "calibrated predictive lie, at each probability by itself."
         ),
         alt="Covered share of targets against the nominal probability of intervals for every arm, with the diagonal",
         draw=lambda: _draw_coverage(run, found, data),

@@ -78,8 +78,8 @@ def drawing(run: RunData) -> Drawing | None:
 def cycles(run: RunData) -> Drawing | None:
     """Metrics against the number of whole cycles.
 
-    None for densities, whose draws are kept in blocks that span cycles, for arms without cycles, and where single samples were not
-    evaluated and no sampler keeps one a cycle.
+    None for densities, whose draws are kept in blocks that span cycles, for arms without cycles, and where single
+    samples were not evaluated and no sampler keeps one a cycle.
     """
     if run.by_blocks:
         return None
@@ -91,7 +91,10 @@ def cycles(run: RunData) -> Drawing | None:
     if any(np.isfinite(c.error).any() for c in curves):
         text += " Vertical bars: ± one standard error over them."
     if any(c.single for c in curves):
-        text += f" Bands: single samples, their mean ± one standard deviation over samples, chains{' and repeats' if run.repeated else ''}."
+        text += (
+            " Bands: single samples, their mean ± one standard deviation over samples, "
+            f"chains{' and repeats' if run.repeated else ''}."
+        )
     else:
         text += " raychains evaluate RUN --views samples adds the band of single samples."
     return Drawing(
@@ -201,7 +204,8 @@ def _cycles(run: RunData, curves: Sequence[Curve]) -> Figure:
 
 
 def mean_and_error(curves: pd.DataFrame, metric: str) -> tuple[Array, Array, Array]:
-    """Numbers of samples, mean over repeats and its standard error (nan with one repeat); nan where a repeat has none."""
+    """Numbers of samples, mean over repeats and its standard error (nan with one repeat); nan where a repeat has
+    none."""
     by = curves.groupby("samples")[metric]
     whole = by.count() == by.size()
     mean, error = by.mean().where(whole), (by.std(ddof=1) / np.sqrt(by.size())).where(whole)

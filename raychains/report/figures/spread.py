@@ -32,6 +32,9 @@ class Repeats:
     expected: Mapping[str, float] = field(default_factory=dict)
 
 
+POINTS = "One point per repeat; the bar is the mean, its ends ± one standard error. "
+
+
 def drawing(run: RunData) -> Drawing | None:
     """None before anything is evaluated, and for a single value, which the table shows."""
     if not run.metrics or len(run.results) < 2:
@@ -40,7 +43,7 @@ def drawing(run: RunData) -> Drawing | None:
     return Drawing(
         name="spread",
         title="Every repeat" if run.repeated else "Every arm",
-        caption=f"{'One point per repeat; the bar is the mean, its ends ± one standard error. ' if run.repeated else ''}{measured}.",
+        caption=(POINTS if run.repeated else "") + f"{measured}.",
         alt="Each metric's value in every repeat of every arm, with mean and standard error",
         draw=lambda: _draw(run),
         data=[

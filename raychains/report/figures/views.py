@@ -35,10 +35,10 @@ def drawing(run: RunData) -> Drawing | None:
         name="views",
         title="The ensemble and its parts",
         caption=(
-            f"One dot per view{' and repeat' if run.repeated else ''}, in the order of samples, cycles or chains; the upright line is the ensemble "
-            f"of all samples, equally weighted{run.over_repeats}. What lies right of it in a panel whose lower "
-            "values are better is worse than the ensemble. Bars: 95 % bootstrap intervals over the test points, samples "
-            "held."
+            f"One dot per view{' and repeat' if run.repeated else ''}, in the order of samples, cycles or chains; the "
+            f"upright line is the ensemble of all samples, equally weighted{run.over_repeats}. What lies right of it "
+            "in a panel whose lower values are better is worse than the ensemble. Bars: 95 % bootstrap intervals over "
+            "the test points, samples held."
         ),
         alt=f"{names} of the predictives of single samples, cycles and chains of every arm, beside the ensemble's",
         draw=lambda: _draw(run, found, metrics),

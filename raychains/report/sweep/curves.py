@@ -1,4 +1,5 @@
-"""A sweep's curves: the metric after every cycle against gradients spent, and, as cSG-MCMC's Fig. 3c, the error against M."""
+"""A sweep's curves: the metric after every cycle against gradients spent, and, as cSG-MCMC's Fig. 3c, the error against
+M."""
 
 from __future__ import annotations
 
@@ -33,9 +34,9 @@ def progress(sweep: Sweep) -> Drawing | None:
         name="progress",
         title="Learning curves of the ensembles",
         caption=(
-            f"{label} on the split {sweep.split} after every cycle, of the samples so far, against gradient evaluations of one "
-            "chain; a line per point, mean over the repeats that came as far. Colours by the last value, thick the best point."
-            + (f" Marks: {' and '.join(ends)}." if ends else "")
+            f"{label} on the split {sweep.split} after every cycle, of the samples so far, against gradient "
+            "evaluations of one chain; a line per point, mean over the repeats that came as far. Colours by the last "
+            "value, thick the best point." + (f" Marks: {' and '.join(ends)}." if ends else "")
         ),
         alt=f"{label} against gradient evaluations, a line for each of {found['point'].nunique()} points",
         draw=lambda: _draw_progress(sweep, found),
@@ -98,9 +99,9 @@ def cycles(sweep: Sweep) -> Drawing | None:
         name="cycles",
         title="Error against the number of cycles",
         caption=(
-            f"{metric.label} on the split {sweep.split} of the ensemble of all cycles' samples against the number of cycles M, at "
-            f"equal gradient evaluations{where}. Mean over the repeats{bars}; whole chains only. As cSG-MCMC's Fig. 3c, which has "
-            "it on the test split."
+            f"{metric.label} on the split {sweep.split} of the ensemble of all cycles' samples against the number of "
+            f"cycles M, at equal gradient evaluations{where}. Mean over the repeats{bars}; whole chains only. As "
+            "cSG-MCMC's Fig. 3c, which has it on the test split."
         ),
         alt=f"{metric.label} against the number of cycles for {' and '.join(map(_label, found['sampler'].unique()))}",
         draw=lambda: _draw_cycles(found, metric),
@@ -109,7 +110,8 @@ def cycles(sweep: Sweep) -> Drawing | None:
 
 
 def by_cycles(sweep: Sweep, metric: Metric) -> pd.DataFrame:
-    """A row per M of each sampler's setting with the best point, then of the others with whole chains at two M or more."""
+    """A row per M of each sampler's setting with the best point, then of the others with whole chains at two M or
+    more."""
     tried = sweep.options.get("cycles", [])
     points = sweep.points[sweep.points["whole"]].dropna(subset=sweep.metric.name)
     if len(tried) < 2 or not all(map(is_number, tried)) or not len(points):

@@ -55,7 +55,10 @@ def drawing(sweep: Sweep) -> Drawing | None:
     text = f"{metric.label} on the split {sweep.split}, mean over the repeats"
     where = f", at whatever {sentence([short(o) for o in others])} is best there" if cells and others else ""
     text = f"Each cell: {text}{where}. Framed" if cells else f"A dot per point, coloured by {text}. Ringed"
-    text += ": the best point. Beside: all points of whole chains against one option, where values repeat with the best and the mean."
+    text += (
+        ": the best point. Beside: all points of whole chains against one option, where values repeat with the "
+        "best and the mean."
+    )
     if beyond(points[metric.name], span(points, metric)) != "neither":
         text += " Values beyond the colour bar's end share its last colour."
     if sweep.points["status"].isin([STOPPED, FAILED]).any():
@@ -64,7 +67,8 @@ def drawing(sweep: Sweep) -> Drawing | None:
         name="map",
         title=f"{metric.label} over {short(x)} and {short(y)}",
         caption=text,
-        alt=f"{metric.label} for each pair of {label(x)} and {label(y)}; the best is at {sweep.text(sweep.best, (x, y))}",
+        alt=f"{metric.label} for each pair of {label(x)} and {label(y)}; the best is at "
+        f"{sweep.text(sweep.best, (x, y))}",
         draw=lambda: _map(sweep, points, x, y, cells),
         data=_data(sweep, "se", "repeats", "best"),
     )
@@ -76,9 +80,9 @@ def options(sweep: Sweep) -> Drawing | None:
     if not varied or sweep.best is None or len(sweep.options) == 2:
         return None
     text = (
-        f"{sweep.metric.label} on the split {sweep.split} of every point against one option at a time, whatever the others were; "
-        "mean over the repeats. Lines: the best and the mean of the whole chains at each value, where values repeat. Ringed: the "
-        "best point."
+        f"{sweep.metric.label} on the split {sweep.split} of every point against one option at a time, whatever the "
+        "others were; mean over the repeats. Lines: the best and the mean of the whole chains at each value, where "
+        "values repeat. Ringed: the best point."
     )
     if (sweep.points["status"] == STOPPED).any():
         text += " Crosses: stopped early, after fewer gradients."
@@ -103,13 +107,15 @@ def _data(sweep: Sweep, *also: str) -> list[dict[str, Any]]:
 
 
 def colours(metric: Metric) -> Colormap:
-    """Viridis without its ends: perceptually uniform, safe for colour-blind readers; no line is lost on light or dark paper."""
+    """Viridis without its ends: perceptually uniform, safe for colour-blind readers; no line is lost on light or dark
+    paper."""
     worse_last = colormaps["viridis"](np.linspace(0.25, 0.85, 256))
     return ListedColormap(worse_last[::-1] if metric.better == "higher" else worse_last).with_extremes(bad=PAPER)
 
 
 def span(points: pd.DataFrame, metric: Metric) -> Normalize:
-    """From the best to the worst value; those that are far out share the last colour instead of taking all others' range.
+    """From the best to the worst value; those that are far out share the last colour instead of taking all others'
+    range.
 
     What is far out is decided by whole chains, where their values differ.
     """
@@ -254,7 +260,8 @@ def _panels(sweep: Sweep, varied: list[str]) -> Figure:
 def _against(
     axes: Axes, sweep: Sweep, points: pd.DataFrame, option: str, at: Mapping[Any, float], upright: bool = True
 ) -> bool:
-    """Draw points against one option; where most values repeat also the best and the mean of whole chains, and return True."""
+    """Draw points against one option; where most values repeat also the best and the mean of whole chains, and return
+    True."""
     metric = sweep.metric
     place, value = points[option].map(at), points[metric.name] * metric.scale
 
@@ -278,7 +285,8 @@ def _against(
 def _places(axis: Any, sweep: Sweep, option: str, apart: bool = False) -> dict[Any, float]:
     """Set an axis up for an option; return the places of its values.
 
-    Numbers over a wide range have a logarithmic axis, other numbers a plain one; texts a place each, and all values ``apart``.
+    Numbers over a wide range have a logarithmic axis, other numbers a plain one; texts a place each, and all values
+    ``apart``.
     """
     axis.set_label_text(label(option))
     values = sweep.options[option]

@@ -1,4 +1,5 @@
-"""A sweep's HTML page: what was swept, at which cost, the best point and how to run it, the table, figures, what ended early."""
+"""A sweep's HTML page: what was swept, at which cost, the best point and how to run it, the table, figures, what ended
+early."""
 
 from __future__ import annotations
 
@@ -103,8 +104,8 @@ def _facts(sweep: Sweep, folder: SweepStore) -> list[tuple[str, Sequence[str]]]:
 
 def _asha(grace: float, reduction: float) -> str:
     return (
-        f"asynchronous successive halving: none before {100 * grace:g} % of the epochs, of those that come to a rung the best "
-        f"1/{reduction:g} continue; what it decides depends on the order in which reports arrive"
+        f"asynchronous successive halving: none before {100 * grace:g} % of the epochs, of those that come to a rung "
+        f"the best 1/{reduction:g} continue; what it decides depends on the order in which reports arrive"
     )
 
 
@@ -121,7 +122,8 @@ def _cost(sweep: Sweep) -> list[str]:
     planned = plan["gradients"] * plan["count"] * plan["repeats"]
     saved = f", {100 * (1 - spent / planned):.0f} % not spent" if planned > spent else ""
     return [
-        f"every chain {plan['gradients']:,} gradient evaluations ({plan['length']:,} {plan['unit']}), whatever the point",
+        f"every chain {plan['gradients']:,} gradient evaluations ({plan['length']:,} {plan['unit']}), whatever the "
+        "point",
         f"{spent:,.0f} of {planned:,} gradient evaluations{saved}",
     ]
 

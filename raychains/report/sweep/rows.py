@@ -38,7 +38,8 @@ def build(sweep: Sweep, corner: str, metrics: int | None = None) -> Table:
 
 
 def _status(sweep: Sweep, point: pd.Series) -> str:
-    """``finished``; ``stopped after 20 of 80 epochs``; ``failed (1 of 3 repeats)`` where only some of the repeats did."""
+    """``finished``; ``stopped after 20 of 80 epochs``; ``failed (1 of 3 repeats)`` where only some of the repeats
+    did."""
     kind: str = point["status"]
     if kind != FINISHED and point["ended"] < point["chains"]:
         return f"{kind} ({point['ended']} of {point['chains']} repeats)"

@@ -44,7 +44,8 @@ def test_its_bits_are_those_of_the_published_generator() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_order_has_nothing_to_do_with_storage(seed: int) -> None:
-    """Spearman's rank correlation of N places has the standard error 1/√N = .007; whole groups move: √64 times that at most."""
+    """Spearman's rank correlation of N places has the standard error 1/√N = .007; whole groups move: √64 times that at
+    most."""
     indices = epoch_order(ROWS, seed, 16).indices
     correlation = np.corrcoef(np.arange(N), indices)[0, 1]
     assert abs(correlation) < 0.05 or abs(correlation) < 3 * np.sqrt(1 / len(ROWS))

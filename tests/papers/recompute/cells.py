@@ -1,4 +1,5 @@
-"""A cell or point of every experiment, drawn by a seed: its stored value, and the value made of predictions or draws."""
+"""A cell or point of every experiment, drawn by a seed: its stored value, and the value made of predictions or
+draws."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ Check = Callable[[Path, Path, int], Both]
 
 
 def ensemble(folder: Path, store: Path, seed: int, column: str = "", clean: bool = False) -> Both:
-    """All samples of a cell's chains, or the last one alone; ``clean`` where CIFAR-10's corruptions are kept as well."""
+    """All samples of a cell's chains, or the last one alone; ``clean`` where CIFAR-10's corruptions are kept as
+    well."""
     cell = reading.drawn_cell(folder, seed, column)
     y = reading.labels(store, cell, folder.name)
     split = reading.clean(store) if clean else len(y)
@@ -59,7 +61,8 @@ def calibration(folder: Path, store: Path, seed: int) -> Both:
 
 
 def detection(folder: Path, store: Path, seed: int) -> Both:
-    """The share of pairs of a digit of SVHN and an own image whose entropies are in that order, or a calibration error."""
+    """The share of pairs of a digit of SVHN and an own image whose entropies are in that order, or a calibration
+    error."""
     cell = reading.drawn_cell(folder, seed)
     inside = reading.mean(store, cell["digests"], reading.clean(store))
     if cell["column"] == "ece":
@@ -137,7 +140,8 @@ def letters(folder: Path, store: Path, seed: int) -> Both:
 
 
 def schedules(folder: Path, store: Path, seed: int) -> Both:
-    """Of both schedules: a drawn step size, their mean, and restarts per step, so that no number is lost beside another.
+    """Of both schedules: a drawn step size, their mean, and restarts per step, so that no number is lost beside
+    another.
 
     Eq. 1 with cycles of 500 of 2,000 steps; and a(b + k)^−.55, where (b + K)/(b + 1) is 10^(1/.55), so that the last
     is a tenth of the first, the only number that is taken from the curve.
@@ -176,7 +180,8 @@ def distances(folder: Path, store: Path, seed: int) -> Both:
 
 
 def modes(folder: Path, store: Path, seed: int) -> Both:
-    """Of SGLD and a repeat, modes with more than 100 draws within .25, over all of its chains: each chain stays in one."""
+    """Of SGLD and a repeat, modes with more than 100 draws within .25, over all of its chains: each chain stays in
+    one."""
     cell = reading.drawn_cell(folder, seed, "modes", "sgld")
     counts, centres = np.zeros(25), np.array([*itertools.product((-4, -2, 0, 2, 4), repeat=2)])
     for digest in cell["digests"].split():
@@ -197,7 +202,8 @@ def sample_size(folder: Path, store: Path, seed: int) -> Both:
 
 
 def flat_share(folder: Path, store: Path, seed: int) -> Both:
-    """How many chains end in the flat mode: its responsibilities, where both modes are equally deep and exponents count.
+    """How many chains end in the flat mode: its responsibilities, where both modes are equally deep and exponents
+    count.
 
     SGD's chains end in the middle of a mode and those that begin in the flat one stay there: all are 0 or all are 1,
     whatever is altered.
@@ -250,7 +256,8 @@ def w2(lanes: np.ndarray) -> float:
 
 
 def tightest_bound(folder: Path, store: Path, seed: int) -> Both:
-    """A pseudo-value of the smallest log₁₀(bound / W₂) of a step size that falls or restarts, from lanes' last states."""
+    """A pseudo-value of the smallest log₁₀(bound / W₂) of a step size that falls or restarts, from lanes' last
+    states."""
     rows = reading.rows(folder / "distances.parquet")
     own = {r["schedule"] for r in rows}
     cells = [c for c in reading.rows(folder / "cells.parquet") if c["row"] in own and c["column"] != "agreement"]
@@ -274,7 +281,8 @@ def tightest_bound(folder: Path, store: Path, seed: int) -> Both:
 
 
 def regression(folder: Path, store: Path, seed: int) -> Both:
-    """RMSE, and the moments' NLL of standardised targets or the mixture's log density in the target's unit; of one cell."""
+    """RMSE, and the moments' NLL of standardised targets or the mixture's log density in the target's unit; of one
+    cell."""
     cell = reading.drawn_cell(folder, seed)
     y, scale = reading.targets(store, cell, folder.name)
     shas = [sample["sha256"] for digest in cell["digests"].split() for sample in reading.samples(store, digest)]
@@ -299,7 +307,8 @@ def distance_to_hmc(folder: Path, store: Path, seed: int) -> Both:
 
 
 def distance_to_draws(folder: Path, store: Path, seed: int) -> Both:
-    """W₂ between Gaussians of the moments of a cell's samples and of HMC's draws, whose linear network is computed here."""
+    """W₂ between Gaussians of the moments of a cell's samples and of HMC's draws, whose linear network is computed
+    here."""
     cell = reading.drawn_cell(folder, seed, "w2")
     inputs = reading.inputs(store, cell, folder.name)
     theta = np.concatenate(reading.references(store), axis=1).astype(np.float32)

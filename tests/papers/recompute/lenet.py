@@ -62,8 +62,8 @@ def lines(folder: Path, store: Path, seed: int) -> tuple[float, float]:
     """All columns of one chain of Entropy-MCMC: along random lines from its last samples, and between them.
 
     The three cells, errors as shares, plus the mean test NLL of either table's points, which errors do not show. At the
-    samples themselves the test set's predictions are the kept ones: a network without BatchNorm is the same alone and on
-    a line. Elsewhere, and for the training images, networks are made of the samples' weights.
+    samples themselves the test set's predictions are the kept ones: a network without BatchNorm is the same alone and
+    on a line. Elsewhere, and for the training images, networks are made of the samples' weights.
     """
     digest = reading.drawn_cell(folder, seed, "rise")["digests"]
     all_cells = reading.rows(folder / "cells.parquet")
@@ -96,7 +96,8 @@ def lines(folder: Path, store: Path, seed: int) -> tuple[float, float]:
 
 
 def moved(weights: Weights, seed: int, far: float) -> Weights:
-    """At a distance along a direction: standard normal entries, drawn for each tensor by its name, over their number's root."""
+    """At a distance along a direction: standard normal entries, drawn for each tensor by its name, over their number's
+    root."""
     size = sum(w.numel() for w in weights.values()) ** 0.5
     found = {}
     for name, w in weights.items():
