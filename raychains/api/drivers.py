@@ -229,18 +229,14 @@ def workers_of(options: Run | Compare | Local | Fit, pool: Workers | None) -> Wo
     """Return where actors run: a ``worker_pool``, or with ``backend=process`` threads of this process; None is on Ray.
 
     Raises:
-        UserError: an option of Ray, or a worker pool, beside ``backend=process``.
+        UserError: a worker pool beside ``backend=process``.
     """
     if options.backend == "ray":
         return pool
     from raychains.orchestration.thread_workers import ThreadWorkers
 
-    given = {field: getattr(options, field) for field in ("address", "object_store_memory", "accelerator_type")}
-    for field, value in {**given, "worker_pool": None if pool is None else type(pool).__name__}.items():
-        require(value is None, field, value, "be left out with `backend=process`, which uses no Ray")
-    for field in ("gpus_per_chain", "gpus_per_evaluator"):
-        value = getattr(options, field)
-        require(not value, field, value, "be 0 with `backend=process`: its chains run on the CPU")
+    allowed = "be left out with `backend=process`, which uses no Ray"
+    require(pool is None, "worker_pool", type(pool).__name__, allowed)
     return ThreadWorkers(cpus=options.cpus_per_chain)
 
 

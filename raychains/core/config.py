@@ -6,15 +6,16 @@ A number that is left out takes the method's default for the task, which the pri
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from raychains.core.duration import seconds
-from raychains.core.errors import require
+from raychains.core.errors import require, unknown_name
 from raychains.core.options import Form, Options
-from raychains.core.registry import known_names, modules_defining
+from raychains.core.registry import check_name, known_names, modules_defining
 from raychains.core.spec import MOST_ROWS
 from raychains.core.validation import above_1, at_least_0, fraction, integer, open_fraction, positive, positive_int
 
@@ -54,6 +55,26 @@ Names = Annotated[Sequence[str], Form()]
 Patterns = Annotated[Sequence[str], Form(metavar="PATTERN …")]
 Settings = Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=VALUE …")]
 Stored = Annotated[str, Form(positional=True)]
+
+
+def check_preset(field: str, value: str) -> None:
+    """Refuse a name that no preset has."""
+    if value not in known_names(field):
+        raise unknown_name(field, value, known_names(field))
+
+
+DEEP_ENSEMBLE = re.compile(r"deep-ensemble(?::([1-9]\d{0,8}),([1-9]\d{0,8}))?")
+"""The form of ``init_from`` that is no file, with the epochs and the patience of the members."""
+RANDOM = "none"
+"""The word of ``init_from`` for random starts of a method that has another start by itself."""
+
+
+def check_start(field: str, value: str) -> None:
+    """Refuse a text that names a deep ensemble otherwise than as ``deep-ensemble[:epochs,patience]``."""
+    ensemble = re.split(r"[^\w-]", value)[0] == "deep-ensemble"
+    form = f"{RANDOM} or deep-ensemble[:epochs,patience], with integers above 0"
+    ok = not ensemble or DEEP_ENSEMBLE.fullmatch(value) is not None
+    require(ok, field, value, f"be a file, a torch.nn.Module, its state dict, {form}")
 
 
 def pack_width(field: str, value: str) -> None:
@@ -213,7 +234,7 @@ class Sampling(Common):
     exact: bool = True
     """Try your own task before it first runs, and refuse it if its chain depends on more than a checkpoint holds. With
     --no-exact it runs, marked as not exact on resume, and a GPU's kernels are as for fast."""
-    init_from: Annotated[str | None, Form(objects=True)] = None
+    init_from: Annotated[str | None, Form(objects=True, check=check_start)] = None
     """File at which all chains start: safetensors, or a torch state dict (its content is part of the chain's digest);
     in Python also a module or a state dict. Or deep-ensemble[:epochs,patience]: each chain starts at a member of a deep
     ensemble, which is trained first and stopped early, as those of mile do; none starts them at random.
@@ -251,6 +272,16 @@ class _OfTask(Sampling):
     """Where chains and evaluators run: in processes of Ray, or without Ray as threads of this process, on its CPU and
     one chain (or pack) at a time. The samples are the same; for small tasks process starts seconds earlier."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.backend == "process":
+            for field in ("address", "object_store_memory", "accelerator_type"):
+                value, allowed = getattr(self, field), "be left out with `backend=process`, which uses no Ray"
+                require(value is None, field, value, allowed)
+            for field in ("gpus_per_chain", "gpus_per_evaluator"):
+                value, allowed = getattr(self, field), "be 0 with `backend=process`: its chains run on the CPU"
+                require(not value, field, value, allowed)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Run(_OfTask):
@@ -266,11 +297,13 @@ class Run(_OfTask):
         str | None,
         Form(
             objects=True,
+            check=check_name,
             help=f"The method: update rule, schedule and the paper's settings; default the task's. {SAMPLER}.",
         ),
     ] = None
     schedule: Annotated[
-        str | None, Form(objects=True, help=f"The step size's schedule; default the method's own. {SCHEDULE}.")
+        str | None,
+        Form(objects=True, check=check_name, help=f"The step size's schedule; default the method's own. {SCHEDULE}."),
     ] = None
 
 
@@ -330,15 +363,20 @@ class Compare(_OfTask):
         Sequence[str],
         Form(
             objects=True,
+            check=check_name,
             help="Methods to compare; default the task's. One that names its schedule, like csgld, has only that "
             f"schedule's arms. {SAMPLER}.",
         ),
     ] = ()
     schedule: Annotated[
         Sequence[str],
-        Form(objects=True, help=f"Schedules whose arms are compared; default cyclical and decreasing. {SCHEDULE}."),
+        Form(
+            objects=True,
+            check=check_name,
+            help=f"Schedules whose arms are compared; default cyclical and decreasing. {SCHEDULE}.",
+        ),
     ] = ("cyclical", "decreasing")
-    preset: Annotated[str | None, Form(help=PRESET)] = None
+    preset: Annotated[str | None, Form(help=PRESET, check=check_preset)] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -372,7 +410,7 @@ class Local(_OfTask):
     }
     """Options of other commands that this one has no use for, with the reason; its help leaves them out."""
 
-    init_from: Annotated[Sequence[str], Form(metavar="FILE …", objects=True)] = ()  # type: ignore[assignment]
+    init_from: Annotated[Sequence[str], Form(metavar="FILE …", objects=True, check=check_start)] = ()  # type: ignore[assignment]
     """Checkpoints of the task's network, such as those of one training run, an arm each; files as for raychains run, in
     Python also modules and state dicts."""
     gamma: Annotated[float, Form(check=at_least_0)] = 1.0

@@ -114,8 +114,11 @@ class Option:
             raise UserError(f"{self.name} must not be empty")
         if self.choices and isinstance(found, str) and found not in self.choices:
             raise unknown_name(self.name, found, self.choices)
-        if self.form.check is not None and isinstance(found, (int, float, *self._kinds)):
-            self.form.check(self.name, found)
+        if self.form.check is not None:
+            for one in found if isinstance(found, tuple) else (found,):
+                text, number = isinstance(one, str), isinstance(one, int | float)
+                if (text and not self.form.per_sampler) or (number and not self.form.objects):
+                    self.form.check(self.name, one)
         return found
 
     def _converted(self, value: Any) -> Any:

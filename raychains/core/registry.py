@@ -55,8 +55,10 @@ def check_name(option: str, name: str) -> None:
     Raises:
         UserError: an unknown name.
     """
+    if name in known_names(option) or is_path(name):
+        return
     known = {*known_names(option), *installed(f"{option}s")}
-    if name not in known and not is_path(name):
+    if name not in known:
         dotted = "; an import path has a colon, as in package.module:name" if "." in name else ""
         raise UserError(f"{unknown_name(option, name, known)}{dotted}")
 

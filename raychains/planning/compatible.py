@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 
 from raychains import samplers, schedules
 from raychains.chain import last_layer, planned_network
 from raychains.core.config import MOST_CHAINS, Sampling
 from raychains.core.errors import UserError, require
+from raychains.core.spec import ChainSpec, Part
 from raychains.planning import ensemble_start, per_sampler, settings
-from raychains.planning.execution import workers_field, workers_of
+from raychains.planning.execution import micro_batch, workers_field, workers_of
 from raychains.planning.method_settings import MethodSettings, everywhere, noise_free
 
 DECAYING = ("laplace", "bsam")
@@ -29,8 +32,8 @@ Rule = tuple[bool, str, object, str]
 """Whether it holds, the option, its value, and what is allowed, as `require` takes them."""
 
 
-def check(s: MethodSettings) -> None:
-    """Refuse settings that do not fit the task, the method or one another.
+def check(s: MethodSettings, sampler: Part) -> None:
+    """Refuse settings that do not fit the task, the method or one another; ``sampler`` has all of the sampler's.
 
     Raises:
         UserError: such a setting, named as the user wrote it.
@@ -39,9 +42,9 @@ def check(s: MethodSettings) -> None:
         last_layer.check_task(s.task, s.name)
     if s.lr is None:
         raise UserError(f"lr must be given for sampler {s.sampler}: task {s.name} has no step size for it")
-    for rules in (_of_density, _of_early_stop, _of_lengths, _of_repeats, _of_prior, _of_settings, _of_start):
-        for rule in rules(s):
-            require(*rule)
+    own = (_of_density, _of_early_stop, _of_lengths, _of_repeats, _of_prior, _of_settings, _of_start)
+    for rule in chain(*(rules(s) for rules in own), _of_sampler(s, sampler)):
+        require(*rule)
     if s.prior is not None and (s.options.init_from is None or not s.options.sample_only):
         planned_network.check_prior(s.task, s.prior, _written(s))
 
@@ -138,6 +141,36 @@ def _of_start(s: MethodSettings) -> Iterator[Rule]:
     patterns = s.options.sample_only
     stays = "be left out without `init_from`: the other parameters stay where that file has them"
     yield s.options.init_from is not None or not patterns, "sample_only", " ".join(patterns), stays
+
+
+def _of_sampler(s: MethodSettings, sampler: Part) -> Iterator[Rule]:
+    own, decay = s.task.prior is not None or s.task.own_prior, sampler.settings.get("weight_decay", 0.0)
+    yield not (own and decay), "weight_decay", decay, "be 0 for a task with a prior of its own: the prior counts once"
+    size, batch_size, workers = s.options.micro_batch, s.lengths.batch_size, workers_of(s.options)[0]
+    if size is None and workers == 1:
+        return
+    field = "micro_batch" if size is not None else workers_field(s.options)
+    whole = sampler.settings.get("m_sharpness", 1) == 1
+    divides = "be left out for samplers that divide a batch themselves (m_sharpness)"
+    yield whole, field, workers if size is None else size, divides
+    fits = size is None or size <= batch_size
+    yield fits, "micro_batch", size, f"be an integer from 1 to the batch size ({batch_size})"
+    pieces = math.ceil(batch_size / (micro_batch(s) or batch_size))
+    yield workers <= pieces, workers_field(s.options), workers, f"be at most the micro-batches of a batch ({pieces})"
+
+
+def check_pack(s: MethodSettings, spec: ChainSpec, why: str | None) -> None:
+    """Refuse a pack, or compiled steps of a density, of chains that cannot be packed because of ``why``.
+
+    Raises:
+        UserError: such an option.
+    """
+    if s.task.low_dimensional and spec.compile != "none":
+        require(why is None, "compile", spec.compile, f"be none for task {s.name} here: {why}")
+    if s.options.pack not in ("auto", "none"):
+        one = workers_of(s.options)[0] == 1
+        require(one, "pack", s.options.pack, "be none for chains of several workers")
+        require(why is None, "pack", s.options.pack, f"be left out for this chain: {why}")
 
 
 def check_used(options: Sampling, chosen: Iterable[str], schedules_chosen: Iterable[str | None]) -> None:

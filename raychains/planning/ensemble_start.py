@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from raychains.core.config import Sampling
-from raychains.core.errors import require
+from raychains.core.config import DEEP_ENSEMBLE, RANDOM, Sampling
 from raychains.planning import per_sampler
 from raychains.planning.per_sampler import PER_SAMPLER
 from raychains.samplers import MethodPreset
@@ -16,8 +14,6 @@ from raychains.tasks import Task
 
 METHOD = "deep-ensemble"
 """The method that makes the members, and the option's first word."""
-RANDOM = "none"
-"""The option's word for random starts of a method that has another start by itself."""
 Options = TypeVar("Options", bound=Sampling)
 
 
@@ -47,19 +43,10 @@ def is_file(init_from: str | None) -> bool:
 
 
 def ensemble_start(init_from: str | None) -> EnsembleStart | None:
-    """Return what the option says where it names a deep ensemble; None of a file, and without it.
-
-    Raises:
-        UserError: it names one otherwise than as ``deep-ensemble[:epochs,patience]``.
-    """
-    if init_from is None or re.split(r"[^\w-]", init_from)[0] != METHOD:
+    """Return what the option says where it names a deep ensemble; None of a file, and without it."""
+    found = DEEP_ENSEMBLE.fullmatch(init_from or "")
+    if found is None:
         return None
-    found = re.fullmatch(rf"{METHOD}(?::([1-9]\d{{0,8}}),([1-9]\d{{0,8}}))?", init_from)
-    allowed = (
-        f"be a file, a torch.nn.Module, its state dict, {RANDOM} or {METHOD}[:epochs,patience], with integers above 0"
-    )
-    require(found is not None, "init_from", init_from, allowed)
-    assert found is not None
     epochs, patience = (int(n) if n is not None else None for n in found.groups())
     return EnsembleStart(epochs=epochs, patience=patience)
 

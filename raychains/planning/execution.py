@@ -7,7 +7,6 @@ import math
 
 from raychains.chain import packable, planned_network
 from raychains.core.config import Common
-from raychains.core.errors import require
 from raychains.core.spec import ChainSpec
 from raychains.planning.method_settings import MethodSettings
 
@@ -26,23 +25,12 @@ def workers_field(options: Common) -> str:
     return "workers_per_chain" if options.workers_per_chain is not None else "gpus_per_chain"
 
 
-def micro_batch(s: MethodSettings, parts: int) -> int | None:
-    """Return the examples of a micro-batch, None where a batch is taken whole; the sampler divides one into ``parts``.
-
-    Raises:
-        UserError: a sampler that divides batches itself, or a number out of range.
-    """
+def micro_batch(s: MethodSettings) -> int | None:
+    """Return the examples of a micro-batch; None where a batch is taken whole."""
     workers, _ = workers_of(s.options)
-    size, batch_size = s.options.micro_batch, s.lengths.batch_size
-    if size is None and workers == 1:
-        return None
-    field, value = (workers_field(s.options), workers) if size is None else ("micro_batch", size)
-    require(parts == 1, field, value, "be left out for samplers that divide a batch themselves (m_sharpness)")
-    size = math.ceil(batch_size / workers) if size is None else size
-    require(size <= batch_size, "micro_batch", size, f"be an integer from 1 to the batch size ({batch_size})")
-    pieces = math.ceil(batch_size / size)
-    require(workers <= pieces, workers_field(s.options), workers, f"be at most the micro-batches of a batch ({pieces})")
-    return size
+    if s.options.micro_batch is None and workers > 1:
+        return math.ceil(s.lengths.batch_size / workers)
+    return s.options.micro_batch
 
 
 PACKED, SMALL = 20, 50_000
@@ -56,28 +44,26 @@ parameters: SAM 1.9, bSAM 1.5, Laplace 1.1 times. Larger networks spend their st
 """
 
 
-def pack_width(s: MethodSettings, spec: ChainSpec) -> int:
-    """Return the width of the packs of chains of this spec; 0 steps each by itself.
+def pack_refusal(s: MethodSettings, spec: ChainSpec) -> str | None:
+    """Return why chains of a spec cannot be packed, where the options ask for packs; None where they can."""
+    compiled = s.task.low_dimensional and spec.compile != "none"  # packs do that
+    if s.options.pack == "none" and not compiled:
+        return None
+    return packable.refusal(dataclasses.replace(spec, pack=1), s.task)
 
-    Raises:
-        UserError: a width for chains that cannot be packed.
-    """
+
+def pack_width(s: MethodSettings, spec: ChainSpec, why: str | None) -> int:
+    """Return the width of the packs of chains of a spec, which cannot be packed because of ``why``; 0 steps each by
+    itself."""
     asked, task = s.options.pack, s.task
-    compiled = task.low_dimensional and spec.compile != "none"  # packs do that
-    if asked == "none" and not compiled:
-        return 0
-    workers, _ = workers_of(s.options)
-    why = packable.refusal(dataclasses.replace(spec, pack=1), task)
-    require(not compiled or why is None, "compile", spec.compile, f"be none for task {s.name} here: {why}")
+    compiled = task.low_dimensional and spec.compile != "none"
     if asked == "none":
-        return 1
-    if asked == "auto":
-        width = min(PACKED, s.options.chains * s.repeats)
-        if compiled:
-            return width
-        if width == 1 or workers > 1 or task.low_dimensional or why is not None:
-            return 0
-        return width if planned_network.parameters_of(task) <= SMALL else 0
-    require(workers == 1, "pack", asked, "be none for chains of several workers")
-    require(why is None, "pack", asked, f"be left out for this chain: {why}")
-    return int(asked)
+        return int(compiled)
+    if asked != "auto":
+        return int(asked)
+    width = min(PACKED, s.options.chains * s.repeats)
+    if compiled:
+        return width
+    if width == 1 or workers_of(s.options)[0] > 1 or task.low_dimensional or why is not None:
+        return 0
+    return width if planned_network.parameters_of(task) <= SMALL else 0

@@ -28,7 +28,6 @@ from raychains.samplers import MethodPreset
 from raychains.schedules import Schedule
 from raychains.schedules.base import steps_in
 from raychains.tasks import Task, splits
-from raychains.tasks.base import check_decay
 from raychains.tasks.defaults import Defaults
 
 BLOCK_DRAWS = 2000
@@ -157,12 +156,12 @@ def resolve(
         UserError: a setting out of range, or settings that do not fit together.
     """
     s = settings_of(options, task=task, name=name, sampler=sampler, schedule=schedule, halve=halve)
-    compatible.check(s)
     part = _sampler(s)
+    compatible.check(s, part)
     made = schedule_of(s, part.settings.get("tune", 0))
     parameter = torch.nn.Parameter(torch.zeros(1))
     # Refuses what is out of range, before anything is started.
-    built = samplers.build(part, [parameter], lr=made.at(1).lr, temperature=made.temperature, seed=0)
+    samplers.build(part, [parameter], lr=made.at(1).lr, temperature=made.temperature, seed=0)
     fitting = "keep" if s.kind.statistics_fit else "reestimate"
     start, members = _start(s)
     options, lengths = s.options, s.lengths
@@ -186,13 +185,15 @@ def resolve(
         start=start.digest,
         start_chain=members.spec.digest if members is not None else None,
         sample_only=start.sample_only,
-        micro_batch=execution.micro_batch(s, built.parts),
+        micro_batch=execution.micro_batch(s),
         early_stop=s.early_stop,
         prior=None if s.prior is None or everywhere(s.prior) else Part.from_json(s.prior.to_json()),
     )
     if issubclass(s.kind, samplers.LastLayerLaplace):
         last_layer.check_planned(spec, task)
-    spec = dataclasses.replace(spec, pack=execution.pack_width(s, spec))
+    why = execution.pack_refusal(s, spec)
+    compatible.check_pack(s, spec, why)
+    spec = dataclasses.replace(spec, pack=execution.pack_width(s, spec, why))
     check_task(spec, task, name)
     return Method(
         task=task,
@@ -216,7 +217,6 @@ def _sampler(s: MethodSettings) -> Part:
     values["weight_decay"] = layered(options.weight_decay, base.weight_decay)
     if s.prior is not None:
         values["weight_decay"] = 1 / (s.examples * s.prior.std**2) if everywhere(s.prior) else 0.0
-    check_decay(s.task, values["weight_decay"])
     if "momentum" in names and values["momentum"] is inspect.Parameter.empty:
         values["momentum"] = base.momentum
     if "collect_every" in names:

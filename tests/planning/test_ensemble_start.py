@@ -42,7 +42,7 @@ def test_the_option_names_a_file_or_an_ensemble(text: str | None, found: Ensembl
 def test_an_ensemble_that_is_named_otherwise_is_refused_in_one_line(rest: str) -> None:
     text = f"deep-ensemble{rest}"
     with refused("init_from must be a file", "deep-ensemble[:epochs,patience]", f"got {text!r}"):
-        ensemble_start(text)
+        Run(init_from=text)
 
 
 def test_both_arms_come_out_of_one_plan_and_share_the_members() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from raychains import samplers, schedules
+from raychains import samplers
 from raychains.core.config import Compare, Run, Sampling
 from raychains.core.errors import UserError
 from raychains.core.user_code import path_of
@@ -56,8 +56,6 @@ def compare(options: Compare, task: Task | None = None) -> Planned:
     _distinct("sampler", chosen)
     _distinct("schedule", options.schedule)
     compatible.check_used(options, chosen, options.schedule)
-    for schedule in options.schedule:  # an unknown one is refused by name, not by an empty table
-        schedules.KINDS.find(path_of("schedules", schedule))
     table = TABLE4 if task.low_dimensional else TABLE2
     columns = [(sampler, c) for sampler in chosen for c in _columns(table, _schedules(sampler, options.schedule))]
     compatible.check_scheduled(options, dict.fromkeys(c.schedule for _, c in columns))

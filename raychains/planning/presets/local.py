@@ -10,7 +10,7 @@ from typing import Any
 
 from raychains import samplers
 from raychains.chain import planned_network
-from raychains.core.config import Local, Run
+from raychains.core.config import RANDOM, Local, Run
 from raychains.core.errors import UserError, require
 from raychains.core.options import check_refused
 from raychains.core.spec import Part
@@ -91,7 +91,7 @@ def _check(options: Local) -> None:
     if not options.init_from:
         raise UserError("init_from must name a checkpoint to sample around, got none")
     for one in options.init_from:
-        no_file = one == ensemble_start.RANDOM or ensemble_start.ensemble_start(one) is not None
+        no_file = one == RANDOM or ensemble_start.ensemble_start(one) is not None
         require(not no_file, "init_from", one, "be a checkpoint's file for a local posterior: chains stay around it")
     require(options.lr is None or options.epsilon is None, "epsilon", options.epsilon, "be left out beside `lr`")
     several = not isinstance(options.lr, int | float | None)

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from raychains.core.errors import unknown_name
-
 
 @dataclass(frozen=True)
 class Variant:
@@ -181,11 +179,5 @@ PRESETS = {preset.name: preset for preset in (*ABLATIONS, *PAPERS)}
 
 
 def named(name: str) -> Preset:
-    """Return the preset of that name.
-
-    Raises:
-        UserError: there is none; the message lists those that there are.
-    """
-    if name not in PRESETS:
-        raise unknown_name("preset", name, PRESETS)
+    """Return the preset of a name that an option has, checked there."""
     return PRESETS[name]
