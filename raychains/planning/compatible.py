@@ -89,12 +89,18 @@ def _of_lengths(s: MethodSettings) -> Iterator[Rule]:
         yield options.steps is None, "steps", options.steps, no_steps
     fits = asked is None or asked <= most
     yield fits, "batch_size", asked, f"lie in [1, {most}], the number of training data"
-    yield not s.halve or given % 2 == 0, unit, given, f"be even: one arm runs half as many {unit}"
+    yield not lengths.halved or given % 2 == 0, unit, given, f"be even: one arm runs half as many {unit}"
     whole = lengths.length * lengths.steps_per_epoch % lengths.gradients == 0
-    even = "a multiple of 4" if s.halve else "even"
+    even = "a multiple of 4" if lengths.halved else "even"
     yield whole, unit, given, f"be {even} for a method with two gradients per step"
     once = options.burn_in is None or options.exploration is None
     yield once, "burn_in", options.burn_in, "be left out beside `exploration`: both say how long no noise is"
+    burn_in, longest = s.stages.burn_in, lengths.length - 1
+    yield burn_in is None or burn_in <= longest, "burn_in", burn_in, f"be an integer in [0, {longest}]"
+    if s.schedule == "cyclical" and burn_in is not None:
+        cycle = math.ceil(lengths.steps / s.stages.cycles)
+        shorter = f"be shorter than a cycle, one of {s.stages.cycles} in {lengths.length}"
+        yield lengths.burn_in(burn_in) < cycle, "burn_in", burn_in, shorter
 
 
 def _of_repeats(s: MethodSettings) -> Iterator[Rule]:
@@ -129,8 +135,11 @@ def _of_settings(s: MethodSettings) -> Iterator[Rule]:
     decay = of_sampler.get("weight_decay")
     both = s.prior is not None and decay is not None
     yield not both, "prior", _written(s), f"be left out beside weight_decay={decay} of sampler_settings"
-    schedule = schedules.KINDS[s.schedule]
-    for name, value in settings.of_kind("schedule_settings", s.options.schedule_settings, schedule).items():
+    of_schedule = settings.of_kind("schedule_settings", s.options.schedule_settings, schedules.KINDS[s.schedule])
+    if named := " and ".join(sorted({"a", "b"} & of_schedule.keys())):
+        falls = f"be left out beside the schedule's {named}, which says how the step size falls"
+        yield s.options.final_lr is None, "final_lr", s.options.final_lr, falls
+    for name, value in of_schedule.items():
         option = ALSO_OPTIONS.get(name, name)
         given = getattr(s.options, option, None)
         once = given is None or (given == value and option == name)

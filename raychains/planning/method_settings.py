@@ -10,7 +10,6 @@ from typing import Any, TypeGuard
 
 from raychains import priors, samplers, schedules
 from raychains.core.config import Sampling
-from raychains.core.errors import require
 from raychains.core.spec import EarlyStop
 from raychains.planning import ensemble_start, per_sampler
 from raychains.planning.ensemble_start import EnsembleStart
@@ -42,10 +41,27 @@ class Lengths:
     steps_per_epoch: int
     batch_size: int
 
+    @property
+    def halved(self) -> bool:
+        """Whether the arm makes half of the epochs or steps."""
+        return self.length != self.given
+
     def burn_in(self, length: int) -> int:
         """Return the steps without noise of a burn-in in the unit of ``length``."""
-        require(length < self.length, "burn_in", length, f"be an integer in [0, {self.length - 1}]")
         return length * self.steps_per_epoch // self.gradients
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stages:
+    """The parts of a chain without noise and with it."""
+
+    cycles: int
+    exploration: float
+    """Share of each cycle without noise."""
+    samples_per_cycle: int | None
+    """The default's, as far as there is room; None keeps all of them."""
+    burn_in: int | None
+    """Epochs or steps without noise: at the start of a chain without cycles, else in each cycle."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,14 +82,13 @@ class MethodSettings:
     """The task's defaults under the sampler."""
     schedule: str
     """The schedule's kind."""
-    halve: bool
-    """True if the arm runs half the epochs or steps."""
     ensemble: EnsembleStart | None
     """The deep ensemble at whose members the chains start."""
     early_stop: EarlyStop | None
     examples: int
     """The training examples that the chain steps on, without those held out for ``early_stop``."""
     lengths: Lengths
+    stages: Stages
     lr: float | None
     """None where neither the user nor the task gives one."""
     temperature: float
@@ -113,6 +128,7 @@ def settings_of(
     held_out = early_stop.held_out(task.num_data) if early_stop is not None and not task.low_dimensional else 0
     texts = options.prior or (base.prior if options.weight_decay is None else ())
     repeats = layered(options.repeats, base.repeats)
+    lengths = _lengths(options, base, task, method, task.num_data - held_out, halve)
     return MethodSettings(
         options=options,
         of_all=of_all,
@@ -122,11 +138,11 @@ def settings_of(
         method=method,
         base=base,
         schedule=schedule,
-        halve=halve,
         ensemble=ensemble,
         early_stop=early_stop,
         examples=task.num_data - held_out,
-        lengths=_lengths(options, base, task, method, task.num_data - held_out, halve),
+        lengths=lengths,
+        stages=_stages(options, base, method, schedule, lengths),
         lr=layered(options.lr, base.rate(schedule, method.kind), method.settings.get("lr")),
         temperature=0.0 if noise_free(sampler) else layered(options.temperature, base.temperature),
         prior=priors.read(texts) if texts else None,
@@ -174,6 +190,17 @@ def _lengths(
         steps=length * per_epoch // gradients,
         steps_per_epoch=per_epoch,
         batch_size=batch_size,
+    )
+
+
+def _stages(options: Sampling, base: Defaults, method: MethodPreset, schedule: str, lengths: Lengths) -> Stages:
+    own = method.settings if schedule == method.schedule else {}
+    of_method = lengths.length - 1 if method.last_epoch_measures else own.get("burn_in")
+    return Stages(
+        cycles=layered(options.cycles, own.get("cycles"), base.cycles),
+        exploration=layered(options.exploration, own.get("exploration"), base.exploration),
+        samples_per_cycle=base.samples_per_cycle and own.get("samples_per_cycle", base.samples_per_cycle),
+        burn_in=layered(options.burn_in, None if schedule == "cyclical" else of_method),
     )
 
 

@@ -11,7 +11,7 @@ from raychains import schedules
 from raychains.core.errors import UserError, renamed, require
 from raychains.core.user_code import is_path
 from raychains.planning import settings
-from raychains.planning.method_settings import MethodSettings, layered
+from raychains.planning.method_settings import MethodSettings
 from raychains.schedules import NonCyclical, Schedule
 
 LONGER = 1000
@@ -24,12 +24,9 @@ def schedule_of(s: MethodSettings, tune: int) -> Schedule:
     Raises:
         UserError: a setting out of range, or cycles that the chain is too short for.
     """
-    own = s.method.settings if s.schedule == s.method.schedule else {}
-    if s.method.last_epoch_measures:
-        own = {**own, "burn_in": s.lengths.length - 1}
     names = {"ramp": "temperature_ramp"} if s.options.temperature_ramp is not None else {}
     with renamed(names):
-        made = _cyclical(s, own, tune) if s.schedule == "cyclical" else _non_cyclical(s, own, tune)
+        made = _cyclical(s, tune) if s.schedule == "cyclical" else _non_cyclical(s, tune)
         return _tuned(made, tune)
 
 
@@ -39,7 +36,7 @@ def _common(s: MethodSettings, tune: int) -> dict[str, Any]:
     if s.method.draws is not None and not s.task.low_dimensional:
         apart = max(1, (s.lengths.steps - tune) // s.method.draws)
     fields: dict[str, Any] = {"steps": s.lengths.steps, "temperature": s.temperature}
-    fields["thinning"] = layered(s.options.thinning, apart)
+    fields["thinning"] = s.options.thinning or apart
     if s.options.temperature_ramp is not None:
         fields["ramp"] = s.options.temperature_ramp
     return fields
@@ -70,21 +67,17 @@ def _tuned(made: Schedule, tune: int) -> Schedule:
     return dataclasses.replace(left, samples=samples)
 
 
-def _cyclical(s: MethodSettings, own: Mapping[str, Any], tune: int) -> Schedule:
-    options, base, lengths = s.options, s.base, s.lengths
-    cycles = layered(options.cycles, own.get("cycles"), base.cycles)
-    exploration = layered(options.exploration, own.get("exploration"), base.exploration)
-    burn_in: Any = options.burn_in
-    if burn_in is not None:
-        cycle, silent = math.ceil(lengths.steps / max(1, cycles)), lengths.burn_in(burn_in)
-        require(silent < cycle, "burn_in", burn_in, f"be shorter than a cycle, one of {cycles} in {lengths.length}")
-        exploration = silent / cycle
-    chosen = {"cycles": cycles, "exploration": exploration, "samples_per_cycle": options.samples_per_cycle}
+def _cyclical(s: MethodSettings, tune: int) -> Schedule:
+    options, lengths, stages = s.options, s.lengths, s.stages
+    exploration = stages.exploration
+    if stages.burn_in is not None:
+        exploration = lengths.burn_in(stages.burn_in) / math.ceil(lengths.steps / stages.cycles)
+    chosen = {"cycles": stages.cycles, "exploration": exploration, "samples_per_cycle": options.samples_per_cycle}
     fields = {**chosen, **_common(s, tune), "lr": s.lr, **_given(s)}
     try:
         made = schedules.Cyclical(**fields)
     except UserError as error:
-        asked = [options.cycles, options.exploration, burn_in, *(chosen.keys() & _given(s).keys())]
+        asked = [options.cycles, options.exploration, stages.burn_in, *(chosen.keys() & _given(s).keys())]
         if any(given is not None for given in asked) or not str(error).startswith(
             ("cycles must be at most", "exploration must leave")
         ):
@@ -94,12 +87,11 @@ def _cyclical(s: MethodSettings, own: Mapping[str, Any], tune: int) -> Schedule:
         least = next((n for n in longer if _fits({**fields, "steps": int(n * each)})), None)
         if least is None:
             raise
-        why = f"by default a chain has {cycles} cycles, with noise in {1 - exploration:.0%} of each"
+        why = f"by default a chain has {stages.cycles} cycles, with noise in {1 - exploration:.0%} of each"
         raise UserError(f"{lengths.unit} must be at least {least}, got {lengths.length}: {why}") from None
-    if made.samples_per_cycle is None and base.samples_per_cycle is not None:
+    if made.samples_per_cycle is None and stages.samples_per_cycle is not None:
         # The default gives way to a short sampling stage; an option does not.
-        samples = own.get("samples_per_cycle", base.samples_per_cycle)
-        made = dataclasses.replace(made, samples_per_cycle=min(made.room, samples))
+        made = dataclasses.replace(made, samples_per_cycle=min(made.room, stages.samples_per_cycle))
     return made
 
 
@@ -112,14 +104,13 @@ def _fits(fields: Mapping[str, Any]) -> bool:
     return True
 
 
-def _non_cyclical(s: MethodSettings, own: Mapping[str, Any], tune: int) -> Schedule:
+def _non_cyclical(s: MethodSettings, tune: int) -> Schedule:
     """Return a schedule with the task's share without noise and its number of samples, whatever the shape of the step
     size."""
     kind, how, given, lengths = s.schedule, s.base.decreasing, _given(s), s.lengths
     fields = {"noise_from": how.get("noise_from", 0.0), **_common(s, tune)}
-    burn_in = layered(s.options.burn_in, own.get("burn_in"))
-    if burn_in is not None:
-        fields["noise_from"] = NonCyclical.noise_from_steps(lengths.burn_in(burn_in), steps=lengths.steps)
+    if s.stages.burn_in is not None:
+        fields["noise_from"] = NonCyclical.noise_from_steps(lengths.burn_in(s.stages.burn_in), steps=lengths.steps)
     make, step_sizes = _step_sizes(s, given)
     fields |= step_sizes
     if is_path(kind):  # an own schedule need not have all of them
@@ -139,14 +130,11 @@ def _step_sizes(s: MethodSettings, given: Mapping[str, Any]) -> tuple[Any, dict[
     make: Any = schedules.KINDS[kind]
     lr: Any = s.lr
     if kind in ("linear", "exponential"):
-        return make, {"lr": lr, "final_lr": layered(final, lr / 100)}
+        return make, {"lr": lr, "final_lr": final or lr / 100}
     if kind == "step":
         return make, {"lr": lr, "milestones": (0.5, 0.75), "factor": 0.1}
     if kind != "decreasing":
         return make, {"lr": lr}
-    named = " and ".join(sorted({"a", "b"} & given.keys()))
-    if ("decay" in how or final is not None) and not named:
-        return make.between, {"gamma": how["gamma"], "lr": lr, "final_lr": layered(final, lr / how.get("decay", 1.0))}
-    why = f"be left out beside the schedule's {named}, which says how the step size falls"
-    require(final is None, "final_lr", final, why)
+    if ("decay" in how or final is not None) and not {"a", "b"} & given.keys():
+        return make.between, {"gamma": how["gamma"], "lr": lr, "final_lr": final or lr / how.get("decay", 1.0)}
     return make, {"gamma": how["gamma"], "a": lr, "b": 0.0}

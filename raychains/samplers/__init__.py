@@ -79,7 +79,6 @@ def method(name: str) -> MethodPreset:
     Raises:
         UserError: an unknown name.
     """
-    require(isinstance(name, str), "sampler", name, "be a name or an import path 'module:Class'")
     if name in METHODS:
         return METHODS[name]
     own = KINDS.find(name, METHODS)
