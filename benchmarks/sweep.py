@@ -1,9 +1,9 @@
 """What Ray Tune costs: ten equal chains as its trials against the same ten through the Driver, on two slots.
 
 (A) Trials of `rc.tune.trainable` in reused processes, from the moment that the first has its process to the last
-chain's end. Each reports after its four cycles, and its four samples are evaluated on the split val. (B) The same
-chains through Driver and ChainWorkers, evaluation off, from the moment that both workers are ready to the last chain's
-end.
+chain's end. Each reports after its four cycles, and its four samples are evaluated on the split val.
+(B) The same chains through Driver and ChainWorkers, evaluation off, from the moment that both workers are ready to the
+last chain's end.
 
 Both write samples and checkpoints. The figure is A / B, the median over interleaved rounds.
 """
