@@ -282,7 +282,7 @@ class _Running:
             else:
                 tables = self._run(planned)
         except (OutOfTime, Interrupted, KeyboardInterrupt) as stop:
-            if not isinstance(stop, OutOfTime) and not self.clock.rang:
+            if not isinstance(stop, OutOfTime) and not self.clock.expired:
                 raise Interrupted(
                     f"stopped in {self.experiment.name} ({planned.part.name}); what is computed is kept, and chains "
                     "go on from their last checkpoints. To go on: the same command"
