@@ -76,7 +76,7 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class KeepOpen:
+class Unclosed:
     """Hands events to callbacks that outlive one run: it has no ``close``."""
 
     callbacks: CallbackList

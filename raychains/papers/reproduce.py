@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import raychains
 from raychains.api import callbacks, drivers, evaluating, sampling
-from raychains.api.drivers import Clock, KeepOpen, OutOfTime
+from raychains.api.drivers import Clock, OutOfTime, Unclosed
 from raychains.api.keywords import ALONE
 from raychains.callbacks import Callback, CallbackList
 from raychains.core.config import Compare, Reproduce
@@ -156,7 +156,7 @@ def reproduce(
 
         def run(workers: WorkerPool | None = None) -> None:
             for parts in experiments:
-                done.append(_Running(given, common, parts, KeepOpen(called), clock, watch, workers).all())
+                done.append(_Running(given, common, parts, Unclosed(called), clock, watch, workers).all())
                 pages.write_index(Storage(given.to or given.store), prefix_of(given), given.scale)
                 tell(done[-1])
 
