@@ -322,7 +322,7 @@ class Terminal:
                 return f"slot {slot} is gone ({last_line(reason)}); {chain} resumes in another", "yellow"
             case events.Preempted(slot=slot, digest=digest):
                 chain = f"; {self._name(digest)} resumes in another" if digest is not None else ""
-                return f"slot {slot} is given up, since its node will be gone soon{chain}", "yellow"
+                return f"slot {slot} is given up, since its node is draining{chain}", "yellow"
         return "", ""
 
 

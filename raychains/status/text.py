@@ -138,7 +138,7 @@ def _checkpoint(chain: ChainState) -> str:
 def _worker(chain: ChainState) -> str:
     restarts = f", {_count(chain.restarts, 'restart')}" if chain.restarts else ""
     if chain.preemptions:
-        restarts += f", {chain.preemptions} of them since a node was about to go"
+        restarts += f", {chain.preemptions} of them since a node was draining"
     before = f" (before: {', '.join(chain.hosts[:-1])})" if len(chain.hosts) > 1 else ""
     stalled = "stalled, " if chain.stalled else ""
     return stalled + (f"on {chain.host}{before}{restarts}" if chain.host else restarts.removeprefix(", "))

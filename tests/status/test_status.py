@@ -91,7 +91,7 @@ def test_preemptions_are_those_of_all_drivers(tmp_path: Path, capsys: pytest.Cap
     begin(root, spec, 5, preemptions=1)
     [chain] = run_state(tmp_path / "runs" / "small").chains
     assert (chain.restarts, chain.preemptions) == (4, 3)
-    assert "on here, 4 restarts, 3 of them since a node was about to go" in said(capsys, f"{tmp_path}/runs/small")
+    assert "on here, 4 restarts, 3 of them since a node was draining" in said(capsys, f"{tmp_path}/runs/small")
 
 
 def test_texts_of_the_store_do_not_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
