@@ -74,5 +74,5 @@ def show(console: Console, one: Reproduced) -> None:
     for name, reason in one.kept.items():
         line = Text(f"{name}: this time {reason}; the result of before is left as it is", style="yellow")
         console.print(line, soft_wrap=True)
-    for text in (*(verdict.line for verdict in one.verdicts), f"page: {folder.location('index.html')}"):
+    for text in (*(verdict.line(about["scale"]) for verdict in one.verdicts), f"page: {folder.location('index.html')}"):
         console.print(Text(text), soft_wrap=True)
