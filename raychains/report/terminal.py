@@ -124,11 +124,12 @@ class Terminal:
         self._saved = budget.saved_length
         self._cyclical = {d for d, spec in comparison.chains().items() if spec.schedule.kind == "cyclical"}
         unit = comparison.unit
-        self._console.print(plan_table(comparison, steps=True))
-        self._say(
-            f"{budget.chains_of_arms} chains, {budget.unique_chains} unique: sharing saves {budget.saved_length:,} of "
-            f"{budget.arms_length:,} {unit} ({budget.saved:,} gradient evaluations)"
-        )
+        self._console.print(plan_table(comparison))
+        if budget.saved_length:
+            self._say(
+                f"{budget.chains_of_arms} chains, {budget.unique_chains} unique: sharing saves {budget.saved_length:,} "
+                f"of {budget.arms_length:,} {unit} ({budget.saved:,} gradient evaluations)"
+            )
         done = budget.unique_chains - budget.chains_to_run
         self._say(
             f"to run: {budget.chains_to_run} chains, {budget.to_run_length:,} {unit}, {budget.to_run:,} gradient "
@@ -396,16 +397,32 @@ def progress(tick: events.Tick) -> str:
     return ", ".join(parts)
 
 
-def plan_table(comparison: Comparison, *, steps: bool) -> RichTable:
-    """The arms with their chains and gradient evaluations, and with ``steps`` per chain."""
-    rows = []
-    for arm in comparison.arms:
-        specs = [spec for group in arm.chains for spec in group]
-        gradients = sum(gradient_evaluations(spec) for spec in comparison.needed(specs).values())
-        each = [f"{specs[0].steps:,}"] * steps
-        rows.append(Row((arm.label,), texts(str(arm.repeats), str(len(specs)), arm.cost, *each, f"{gradients:,}")))
-    columns = ["repeats", "chains", f"{comparison.unit} per chain/total", *["steps per chain"] * steps]
-    return terminal(Table("arm", heads(*columns, "gradient evaluations"), rows), f"{comparison.task}: the plan")
+def plan_table(comparison: Comparison) -> RichTable:
+    """The arms with their chains and lengths, and with their steps and gradient evaluations: in a sentence where a unit
+    of length has as many in every arm, else in columns."""
+    arms, unit = comparison.arms, comparison.unit
+    specs = [[spec for group in arm.chains for spec in group] for arm in arms]
+    gradients = [sum(map(gradient_evaluations, comparison.needed(chains).values())) for chains in specs]
+    lengths = [arm.length for arm in arms]
+    totals = [arm.length * len(arm.chains[0]) * arm.repeats for arm in arms]
+    columns = {
+        "repeats": [str(arm.repeats) for arm in arms],
+        "chains": [str(len(chains)) for chains in specs],
+        f"{unit} per chain/total": [arm.cost for arm in arms],
+    }
+    each = []
+    for name, what, counts, of in (
+        ("steps per chain", "steps of a chain", [chains[0].steps for chains in specs], lengths),
+        ("gradient evaluations", "gradient evaluations", gradients, totals),
+    ):
+        ratio = counts[0] // of[0]
+        if counts != [ratio * n for n in of]:
+            columns[name] = [f"{n:,}" for n in counts]
+        elif ratio > 1:
+            each.append(f"{ratio:,} {what}")
+    rows = [Row((arm.label,), texts(*cells)) for arm, *cells in zip(arms, *columns.values(), strict=True)]
+    caption = f"One {unit.removesuffix('s')}: {', '.join(each)}." if each else ""
+    return terminal(Table("arm", heads(*columns), rows), f"{comparison.task}: the plan", caption)
 
 
 def show_costs(
@@ -417,7 +434,7 @@ def show_costs(
     rate: float | None,
 ) -> None:
     """Print the arms of a plan and what is still to be paid for."""
-    console.print(plan_table(comparison, steps=False))
+    console.print(plan_table(comparison))
     for line in cost_lines(options, budget, costs, rate):
         console.print(line, highlight=False, soft_wrap=True)
 
