@@ -16,7 +16,6 @@ import numpy as np
 from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table as RichTable
-from rich.text import Text
 
 from raychains.core import duration
 from raychains.core.config import Plan
@@ -27,16 +26,13 @@ from raychains.planning.comparison import Arm, Comparison
 from raychains.planning.costs import Costs, devices_of
 from raychains.planning.sweep_plan import Point, shown
 from raychains.plotting.tables import DASH, Row, Table, heads, terminal, texts, with_error
-from raychains.report.console import LogInterval, standard_output
+from raychains.report.console import LogInterval, fitting, say, standard_output
 from raychains.report.live_view import LiveView
 from raychains.store import SweepStore
 from raychains.store.runs import BEST
 
 if TYPE_CHECKING:
     from raychains.inference.export import Exported
-
-WIDE = 10_000
-"""Columns in which every table is measured."""
 
 
 class Terminal:
@@ -113,7 +109,7 @@ class Terminal:
 
     def _say(self, text: str, style: str = "") -> None:
         if text:
-            self._console.print(Text(text, style=style), soft_wrap=True)
+            say(self._console, text, style)
 
     def _note(self, text: str) -> None:
         self._say(text, "yellow" if text.startswith("warning") else "")
@@ -261,17 +257,16 @@ class Terminal:
         if self._comparison is None or not self._results.metrics:
             return None
         columns = self._results.columns(self._comparison, self._metrics)
-        # A narrow terminal would break numbers over lines: costs go first, then the last metrics.
-        left_out = [2, 0, 1, *range(len(columns) - 1, 3, -1)]
-        wide = self._console.options.update_width(WIDE)
-        for count in range(len(left_out)):
-            shown = [column for i, column in enumerate(columns) if i not in left_out[:count]]
+        arms = self._comparison.arms
+
+        def build(left_out: Sequence[int]) -> RichTable:
+            shown = [column for i, column in enumerate(columns) if i not in left_out]
             cells = zip(*(cells for _, cells in shown), strict=True)
-            rows = [Row((a.label,), texts(*mine)) for a, mine in zip(self._comparison.arms, cells, strict=True)]
-            table = terminal(Table("arm", heads(*(head for head, _ in shown)), rows))
-            if self._console.measure(table, options=wide).maximum <= self._console.width:
-                break
-        return table
+            rows = [Row((arm.label,), texts(*mine)) for arm, mine in zip(arms, cells, strict=True)]
+            return terminal(Table("arm", heads(*(head for head, _ in shown)), rows))
+
+        # A narrow terminal would break numbers over lines: costs go first, then the last metrics.
+        return fitting(self._console, build, [2, 0, 1, *range(len(columns) - 1, 3, -1)])
 
     def table(self) -> None:
         """Print the table as it stands, if anything is in it; of a sweep also how to run the best point."""
@@ -436,7 +431,7 @@ def show_costs(
     """Print the arms of a plan and what is still to be paid for."""
     console.print(plan_table(comparison))
     for line in cost_lines(options, budget, costs, rate):
-        console.print(line, highlight=False, soft_wrap=True)
+        say(console, line)
 
 
 def cost_lines(options: Plan, budget: Budget, costs: Costs, rate: float | None) -> list[str]:
