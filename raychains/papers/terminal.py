@@ -28,9 +28,12 @@ STYLES = {"done": "", "not run": "yellow", "failed": "red", "unfinished": "yello
 def show_plan(console: Console, planned: PlannedReproduction) -> None:
     """Print what would be run at one scale, and what sharing chains saves; hours are measured ones, or estimates."""
     scale, ledger = planned.scale, planned.ledger
-    table = Table(box=box.SIMPLE, title=f"scale {scale}: {SCALES[scale]}", title_justify="left")
-    for name in ("name", "part", "what", "data", "chains", "gradient evaluations", "hours"):
-        table.add_column(name, justify="right" if name in ("chains", "gradient evaluations", "hours") else "left")
+    title = f"scale {scale}: {SCALES[scale]}"
+    table = Table(box=box.SIMPLE, collapse_padding=True, pad_edge=False, title=title, title_justify="left")
+    for name in ("name", "part", "what", "data"):
+        table.add_column(name, no_wrap=name == "name")
+    for name in ("chains", "gradient evaluations", "hours"):
+        table.add_column(name, justify="right")
     first = ""
     for part in planned.parts:
         experiment, own = part.experiment, ledger_of([part])

@@ -257,16 +257,12 @@ class Terminal:
         if self._comparison is None or not self._results.metrics:
             return None
         columns = self._results.columns(self._comparison, self._metrics)
-        arms = self._comparison.arms
-
-        def build(left_out: Sequence[int]) -> RichTable:
-            shown = [column for i, column in enumerate(columns) if i not in left_out]
-            cells = zip(*(cells for _, cells in shown), strict=True)
-            rows = [Row((arm.label,), texts(*mine)) for arm, mine in zip(arms, cells, strict=True)]
-            return terminal(Table("arm", heads(*(head for head, _ in shown)), rows))
-
+        cells = zip(*(cells for _, cells in columns), strict=True)
+        rows = [Row((a.label,), texts(*mine)) for a, mine in zip(self._comparison.arms, cells, strict=True)]
+        table = Table("arm", heads(*(head for head, _ in columns)), rows)
         # A narrow terminal would break numbers over lines: costs go first, then the last metrics.
-        return fitting(self._console, build, [2, 0, 1, *range(len(columns) - 1, 3, -1)])
+        order = [2, 0, 1, *range(len(columns) - 1, 3, -1)]
+        return fitting(self._console, lambda left_out: terminal(table.without(left_out)), order)
 
     def table(self) -> None:
         """Print the table as it stands, if anything is in it; of a sweep also how to run the best point."""
@@ -282,7 +278,7 @@ class Terminal:
         from raychains.report.sweep import rows
 
         if folder.table("results") is not None:
-            self._console.print(rows.shortened(folder))
+            self._console.print(rows.shortened(self._console, folder))
         if folder.best() is not None:
             best = folder.location(BEST)
             self._say(f"the best point is in {best}; to run it with several chains: raychains run --options {best}")
