@@ -65,7 +65,7 @@ def run(dataset: str, plan: Plan, quiet: bool) -> pd.DataFrame:
             rule, _, figure = claim.left.column.partition("-")
             mine = rows[rows["rule"] == rule]
             sides = [mine[mine["arm"] == row][figure].tolist() for _, row, _ in claim.cells]
-            print(judge(claim, *sides).line)
+            print(judge(claim, *sides).line("cpu"))
     return rows
 
 

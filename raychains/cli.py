@@ -13,10 +13,8 @@ import math
 import os
 import re
 import select
-import shutil
 import signal
 import sys
-import textwrap
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -322,8 +320,9 @@ def _is_number(word: str) -> bool:
 def _help(command: str, kind: Any, everything: bool) -> str:
     """Return a command's help: its usual options, each with the first sentence of its text; or everything."""
     from raychains.core.config import USUAL
+    from raychains.report.console import terminal_width, wrapped
 
-    width = min(100, shutil.get_terminal_size().columns)
+    width = min(100, terminal_width(80))
     sections = _sections(kind)
     own = sections[OWN]
     usual = {*USUAL, *getattr(kind, "usual", ()), *(option.name for option in own)}
@@ -331,7 +330,7 @@ def _help(command: str, kind: Any, everything: bool) -> str:
     arguments = [option.flag for option in own if option.form.positional]
     lines = [f"usage: raychains {' '.join([command, *arguments])} [OPTIONS]", ""]
     for paragraph in (inspect.getdoc(kind) or "").split("\n\n"):
-        lines += [*textwrap.wrap(" ".join(paragraph.split()), width), ""]
+        lines += [*wrapped(" ".join(paragraph.split()), width), ""]
     for title, members in sections.items():
         if shown := [option for option in members if everything or option.name in usual]:
             lines += [title, *chain(*(_help_of(option, left_out > 0, width) for option in shown)), ""]
@@ -351,13 +350,15 @@ def _sections(kind: Any) -> dict[str, list[Option]]:
 
 def _help_of(option: Option, short: bool, width: int) -> list[str]:
     """Return the lines of one option."""
+    from raychains.report.console import wrapped
+
     head = " ".join(filter(None, [", ".join([option.flag, *option.form.aliases]), option.metavar]))
     head = option.flag if option.form.positional else head
     text = re.split(r"(?<!e\.g)[.;] ", option.help, maxsplit=1)[0].rstrip(".") if short else option.help
     text = text.partition(":")[0] if short and len(text) > LONG else text
     text += f" (default: {option.shown_default})" if option.shown_default else ""
     indent = " " * 30
-    body = textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent)
+    body = wrapped(text, width, indent, indent)
     if len(head) > 26:
         return [f"  {head}", *body]
     return [f"  {head:<28}{body[0].lstrip()}", *body[1:]]
@@ -434,9 +435,11 @@ def _do(command: str, options: Any) -> None:
     from raychains import measures
     from raychains.api import local
     from raychains.inference.run_data import RunData
+    from raychains.report.console import say, standard_output
     from raychains.report.terminal import Terminal
 
-    with Terminal() as terminal:
+    console = standard_output()
+    with Terminal(console) as terminal:
         try:
             if command == "evaluate":
                 result = rc.evaluate(options.run, options=options, callback=terminal, progress=False)
@@ -446,17 +449,16 @@ def _do(command: str, options: Any) -> None:
             terminal.table()
     if command == "fit":
         from raychains.plotting.tables import terminal as as_text
-        from raychains.report.console import standard_output
         from raychains.report.tables import choice
 
         if (table := choice(result.store)) is not None:
-            standard_output().print(as_text(table))
+            console.print(as_text(table))
         print(f"options: {result.store.location('options.json')}")
     for line in result.suspicions():
-        print(printable(line))
+        say(console, line)
     for name in _measures_of(options) if command == "evaluate" else local.MEASURES if command == "local" else ():
         for line in measures.named(name).in_words(RunData(result.store, result.comparison)):
-            print(printable(on_command_line(line, type(options))))
+            say(console, on_command_line(line, type(options)))
     print(f"report: {result.report}")
 
 
@@ -486,11 +488,11 @@ def _serve(options: Any) -> None:
 
 def _plan(options: Any) -> None:
     from raychains.api.commands import plan, rate
-    from raychains.report.console import Console
+    from raychains.report.console import standard_output
     from raychains.report.terminal import show_costs
 
     comparison, budget, costs = plan(options)
-    show_costs(Console(), options, comparison, budget, costs, rate(options))
+    show_costs(standard_output(), options, comparison, budget, costs, rate(options))
 
 
 def _prepare(options: Any) -> None:

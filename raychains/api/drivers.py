@@ -56,7 +56,7 @@ class Clock:
     """The end of the time that the user allowed; as a callback it stops a run at that time."""
 
     until: float | None
-    rang: bool = False
+    expired: bool = False
 
     @property
     def over(self) -> bool:
@@ -70,13 +70,13 @@ class Clock:
 
     def on(self, event: RunEvent) -> None:
         """Stop the run as Ctrl-C does: chains write checkpoints, and the next command resumes them."""
-        if isinstance(event, Tick | Measuring) and self.over and not self.rang:
-            self.rang = True
+        if isinstance(event, Tick | Measuring) and self.over and not self.expired:
+            self.expired = True
             signal.raise_signal(signal.SIGINT)
 
 
 @dataclass(frozen=True)
-class KeepOpen:
+class Unclosed:
     """Hands events to callbacks that outlive one run: it has no ``close``."""
 
     callbacks: CallbackList

@@ -15,7 +15,7 @@ import pandas as pd
 
 from raychains import tasks
 from raychains.api import sampling
-from raychains.api.drivers import KeepOpen, origin, planned_otherwise, worker_pool, workers_of
+from raychains.api.drivers import Unclosed, origin, planned_otherwise, worker_pool, workers_of
 from raychains.api.keywords import ALONE, Call, FitKeywords, accepts, read
 from raychains.api.result import Result, load
 from raychains.callbacks import CallbackList
@@ -371,7 +371,7 @@ class _Fitting:
             ChainsFailed: fewer were.
         """
         options = dataclasses.replace(self.options, name=name, resume=True, **changed)
-        callback = CallbackList([KeepOpen(self.callback), *([] if watch is None else [watch])])
+        callback = CallbackList([Unclosed(self.callback), *([] if watch is None else [watch])])
         workers = workers_of(self.options, self.pool)
         try:
             return sampling.execute("fit", options, planned, callback, given, workers, page=page, evaluate=evaluate)

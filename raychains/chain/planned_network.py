@@ -23,7 +23,7 @@ from raychains.tasks import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """The start of an arm's chains: all at the same point, where their noise parts them, or each at its seed."""
+    """The start of an arm's chains: all at the same point, so that they differ only in noise, or each at its seed."""
 
     tensors: Mapping[str, Tensor] | None = None
     """As in the model's ``state_dict()``; None initialises from the seed, or starts at members."""

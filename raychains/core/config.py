@@ -134,7 +134,7 @@ class Common(Options):
     """Losses of its worker in a row, without progress, that a chain survives; also how often on_divergence restarts
     it."""
     max_preemptions: MaybeNatural = None
-    """Times that a chain leaves a node which will be gone soon, as spot machines are; default any number."""
+    """Times that a chain leaves a draining node, such as a preempted spot machine; default any number."""
     on_divergence: Annotated[str, Form(metavar="{stop,restart-cycle,drop-chain}")] = "stop"
     """Action for a chain whose loss or parameters become non-finite, or whose loss leaves all bounds: stop gives it up,
     and its arms have no result; restart-cycle goes back to the start of its cycle with fresh noise; drop-chain

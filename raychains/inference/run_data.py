@@ -154,7 +154,7 @@ class RunData:
 
     @property
     def preemptions(self) -> int:
-        """Times that chains left a node which was about to go."""
+        """Times that chains left a draining node."""
         return sum(map(preemptions, self._records))
 
     @property

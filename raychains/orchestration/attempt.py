@@ -289,7 +289,7 @@ class Attempt:
         if state is not None:
             chain.load_state_dict(state["chain"])
             self._seconds = state["seconds"]
-        if restarted(chain, self.assignment):
+        if restart_if_due(chain, self.assignment):
             # Durable before the record says from where it runs: then nobody continues on the old noise.
             self._publish_checkpoint([], self._copy_of(chain), chain.step, True)
         about = {
@@ -469,8 +469,8 @@ class Attempt:
             self._end(outcome, reason_of(error))
 
 
-def restarted(chain: Chain, assignment: ChainAssignment) -> bool:
-    """Put a chain on the noise that its assignment asks for, if it is where that begins; return whether it was.
+def restart_if_due(chain: Chain, assignment: ChainAssignment) -> bool:
+    """Restart a chain's noise where its assignment asks for it; return whether it was restarted.
 
     Elsewhere samples would depend on which checkpoints were lost.
     """
@@ -497,7 +497,7 @@ def run_rank(
         chain = Chain(spec, task, device=device, start=start_of(spec, root), group=group)
         if state is not None:
             chain.load_state_dict(state["chain"])
-        restarted(chain, assignment)
+        restart_if_due(chain, assignment)
         group.together()
         while not chain.done:
             for event in chain.advance():

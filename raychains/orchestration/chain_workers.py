@@ -86,7 +86,7 @@ class Waiting:
 class ChainWorkers:
     """Starts, calls and ends the chain workers of a run, one per slot.
 
-    A worker that fails to come up, though its node is well, is stillborn; too many in a row end the run.
+    A worker that fails to come up, though its node is well, is a startup failure; too many in a row end the run.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class ChainWorkers:
         self._number = itertools.count()
         self._pending: dict[int, _Worker] = {}
         """Workers that are not up yet, oldest first."""
-        self._policy, self._stillborn = resources.failure_policy, 0
+        self._policy, self._startup_failures = resources.failure_policy, 0
         self._stall_timeout = resources.stall_timeout
         self._left: set[int] = set()
         """Slots on draining nodes."""
@@ -316,7 +316,7 @@ class ChainWorkers:
         Raises:
             UserError: a node has no raychains, or another one; the task cannot be made there, or its trial ends
             elsewhere.
-            RaychainsError: too many workers in a row were stillborn.
+            RaychainsError: too many startup failures of workers in a row.
         """
         call = self._calls.pop(ref)
         worker = self._workers[call.slot]
@@ -334,7 +334,7 @@ class ChainWorkers:
                 self._trial = ()
                 if worker.up == len(worker.actors):
                     self._pending.pop(call.slot, None)
-                    self._stillborn = 0
+                    self._startup_failures = 0
                     return SlotReady(call.slot, worker.kind)
             case "status":
                 worker.polled = False
@@ -375,10 +375,10 @@ class ChainWorkers:
         return replace(event, data=data) if isinstance(event, Sampled) else event
 
     def _lost(self, worker: _Worker, reason: str, *, with_node: bool = False) -> SlotLost:
-        self._stillborn += worker.slot in self._pending and worker.leads and not with_node
+        self._startup_failures += worker.slot in self._pending and worker.leads and not with_node
         self._detached(worker.slot)
         self._end(worker)
-        self._policy.check_starts(self._stillborn, reason)
+        self._policy.check_starts(self._startup_failures, reason)
         return SlotLost(worker.slot, reason)
 
     def _ask(self, worker: _Worker) -> None:

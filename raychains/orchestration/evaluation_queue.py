@@ -1,6 +1,6 @@
 """The evaluation side of a run: samples become blocks while chains still run, complete views become metrics.
 
-Blocks and samples in Ray's object store are a cache. Blocks on a node that will be gone soon are copied; whatever goes
+Blocks and samples in Ray's object store are a cache. Blocks on a draining node are copied; whatever goes
 with a node or an evaluator is made again from the durable samples, and a chain that takes another path takes its old
 samples' blocks along.
 """
@@ -268,7 +268,7 @@ class EvaluationQueue(JobQueue[_Job]):
         super().again(job, error)
 
     def save(self) -> None:
-        """Have evaluators on other nodes fetch blocks from those that will be gone soon."""
+        """Have evaluators on other nodes fetch blocks from those on draining nodes."""
         staying = {node.id for node in self.workers.nodes()}
         leave = [s.blocks for s in self._samples.values() if s.blocks is not None and s.node not in staying]
         others = self.evaluators.staying

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # the actor sets its environment up before it imports torch
 
     from raychains.core.spec import TaskSpec
     from raychains.evaluation.base import Array, Evaluation
-    from raychains.orchestration.point_evaluation import Bench
+    from raychains.orchestration.point_evaluation import PointEvaluator
     from raychains.planning.points import Point
     from raychains.store.caches import Predictions
     from raychains.tasks import Task
@@ -59,7 +59,7 @@ class EvaluationWorker:
         """The task's `TaskSpec`; none before `serve`."""
         self._bins, self._by_object = 0, False
         self._tasks: dict[TaskSpec, Task] = {}
-        self._benches: dict[TaskSpec, Bench] = {}
+        self._point_evaluators: dict[TaskSpec, PointEvaluator] = {}
         self._device = gpus.best() if config.gpus and gpus.is_gpu(gpus.best()) else None
         self._splits: OrderedDict[tuple[str, TaskSpec], Evaluation] = OrderedDict()
         self._kept: dict[tuple[str, TaskSpec], Predictions] = {}
@@ -83,7 +83,7 @@ class EvaluationWorker:
         self._others = {digest: TaskSpec.from_json(other) for digest, other in work.others.items()}
         by_object = work.payload is not None and bool(work.payload.task)
         if by_object or self._by_object or before != (self._spec, self._bins):  # another object may have the same spec
-            for held in (self._tasks, self._benches, self._splits, self._kept):
+            for held in (self._tasks, self._point_evaluators, self._splits, self._kept):
                 held.clear()
         self._by_object = by_object
         if work.payload is not None:
@@ -189,13 +189,13 @@ class EvaluationWorker:
 
     def measure(self, split: str, point: Point) -> dict[str, float]:
         """Return a point's metrics on a split: see `raychains.orchestration.points`."""
-        from raychains.orchestration.point_evaluation import Bench
+        from raychains.orchestration.point_evaluation import PointEvaluator
 
         digest = point.samples[0].digest
         spec = self._spec_of(digest)
-        if spec not in self._benches:
-            self._benches[spec] = Bench(self._root, self._task_of(spec), self._device)
-        return self._benches[spec].measure(self._of(split, digest), point)
+        if spec not in self._point_evaluators:
+            self._point_evaluators[spec] = PointEvaluator(self._root, self._task_of(spec), self._device)
+        return self._point_evaluators[spec].measure(self._of(split, digest), point)
 
 
 def node_id() -> str:

@@ -320,7 +320,7 @@ class JobQueue(ABC, Generic[J]):
         leaving = self.evaluators.leaving()
         done = [evaluator for evaluator in self.evaluators.running if evaluator.leaves and not evaluator.jobs]
         for evaluator in leaving:
-            log.warning("an evaluator's node will be gone soon: it is given no more work, another one is started")
+            log.warning("an evaluator's node is draining: it is given no more work, another one is started")
             self._seat(evaluator)
         if leaving or done:
             self.save()

@@ -23,7 +23,7 @@ SEED = 0
 """Seed of the training examples that a Fisher is estimated on."""
 
 
-class Bench:
+class PointEvaluator:
     """Makes and measures networks of one task, one at a time; holds the samples of the last one.
 
     Raises:

@@ -51,7 +51,7 @@ RUN = {
 """Tagged by run; set at ticks."""
 EVENTS: dict[type, tuple[str, str]] = {
     WorkerLost: ("raychains_workers_lost", "Workers that died or were replaced"),
-    Preempted: ("raychains_preemptions", "Workers whose nodes will be gone soon, and whose chains went on elsewhere"),
+    Preempted: ("raychains_preemptions", "Workers whose nodes were draining, and whose chains went on elsewhere"),
     Stalled: (
         "raychains_stalls",
         "Chains, evaluations and new workers that were silent for longer than their pace explains",

@@ -209,7 +209,7 @@ def _waiting_for_a_node(pending: Mapping[str, Mapping[str, Any]]) -> dict[str, b
     }
 
 
-@_or_else((), "not known which nodes will be gone soon")
+@_or_else((), "not known which nodes are draining")
 def draining() -> Collection[str]:
     """Return the ids of draining nodes: a cloud's notice reaches Ray as SIGTERM to ``ray start --block``."""
     found: Collection[str] = ray._private.state.state.get_draining_nodes()

@@ -178,7 +178,7 @@ def _line(error: RayError) -> str:
 
 
 def _staying() -> list[dict[str, Any]]:
-    """Return Ray's records of the living nodes but for those that will be gone soon."""
+    """Return Ray's records of the living nodes that are not draining."""
     gone = ray_private.draining()
     return [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in gone]
 

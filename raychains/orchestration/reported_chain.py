@@ -175,9 +175,7 @@ class ReportedChain:
                     yield from reporter.end()
                     return
                 if self.leaving:
-                    raise RayActorError(
-                        error_msg="the node will be gone soon: the chain wrote a checkpoint", preempted=True
-                    )
+                    raise RayActorError(error_msg="the node is draining: the chain wrote a checkpoint", preempted=True)
                 number = lease.claim(self.spec.digest, {**record, "started": time.time()})
                 if number is None:  # another driver, or another trial of the same options, runs it
                     time.sleep(ASK_AGAIN)

@@ -1,7 +1,7 @@
 """A paper's claims, written down before the run, and the rule that decides each of them from repeats.
 
 A claim compares two quantities of a table, or one with a constant. It is decided by a 95 % interval of their difference
-and by nothing else: where the interval leaves both answers open, the verdict is "cannot be told", with the smallest
+and by nothing else: where the interval leaves both answers open, the verdict is "inconclusive", with the smallest
 difference that as many repeats would have found. Claims that are one family are corrected together by `holm`.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -19,7 +19,10 @@ from raychains.papers import ALL, tables
 
 Direction = Literal["less", "greater", "equal"]
 Rule = Literal["welch", "paired", "one-sample"]
-Word = Literal["holds", "does not hold", "cannot be told"]
+Word = Literal["holds", "does not hold", "inconclusive"]
+VERDICTS: tuple[Word, ...] = get_args(Word)
+REDUCED = ("smoke", "cpu")
+"""Scales whose networks or data are smaller than the papers': they refute no paper."""
 LEVEL = 0.05
 """The two-sided test's level; the intervals cover with 1 − LEVEL."""
 POWER = 0.8
@@ -59,7 +62,7 @@ class Claim:
     scales: tuple[str, ...] = ALL
     """At which of the scales the claim is judged."""
     must_decide: bool = False
-    """True where "cannot be told" means that there were too few repeats."""
+    """True where "inconclusive" means that there were too few repeats."""
 
     @property
     def cells(self) -> tuple[tuple[str, str, str], ...]:
@@ -131,20 +134,24 @@ class Verdict:
     adjusted_p: float = math.nan
     """``p`` adjusted by `holm`, which the verdict then goes by; nan where the claim is of no family."""
 
-    @property
-    def line(self) -> str:
-        """All of it in one line for people."""
-        shown = _shown(self.claim, self.difference, self.low, self.high, self.detectable)
+    def line(self, scale: str) -> str:
+        """Return all of it in one line for people, for repeats at a scale."""
+        difference = _interval_text(self.claim, self.difference, self.low, self.high, self.detectable)
         adjusted = "" if math.isnan(self.adjusted_p) else f", Holm-adjusted p {_probability(self.adjusted_p)}"
         return (
-            f"{' '.join(self.claim.text.split()).rstrip('.')}: {shown}: {self.verdict}{adjusted}"
+            f"{' '.join(self.claim.text.split()).rstrip('.')}: {difference}: {in_words(self.verdict, scale)}{adjusted}"
             f"{f' ({self.reason})' if self.reason else ''}; {self.paper}"
         )
 
     @property
     def owed(self) -> bool:
         """True where the claim had to be decided and is not."""
-        return self.claim.must_decide and self.verdict == "cannot be told"
+        return self.claim.must_decide and self.verdict == "inconclusive"
+
+
+def in_words(verdict: Word, scale: str) -> str:
+    """Return a verdict in the words for people."""
+    return "not seen at this scale" if verdict == "does not hold" and scale in REDUCED else verdict
 
 
 def judge(
@@ -159,8 +166,8 @@ def judge(
     The interval of left − right is Student's: Welch's with the degrees of freedom of Welch and Satterthwaite, that of
     the differences repeat by repeat, or that of one mean. ``less`` holds if it lies below 0 and does not if it lies
     above; ``greater`` is the mirror image. ``equal`` holds if the interval lies inside ± the tolerance and does not if
-    it lies outside entirely. Without a tolerance no number of repeats can show equality: the claim then fails or cannot
-    be told, so a claim of agreement with a theory gives a tolerance.
+    it lies outside entirely. Without a tolerance no number of repeats can show equality: the claim then fails or is
+    inconclusive, so a claim of agreement with a theory gives a tolerance.
 
     The published verdict is Welch's for ``paired`` too: papers do not print their pairs, and the interval is the wider
     one where the pairs go together.
@@ -217,7 +224,7 @@ def _of_pairs(left: Array, right: Array) -> tuple[list[Summary], list[str], tupl
 def holm(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Return the verdicts on one family of claims, corrected by Holm's step-down method (1979), in their order.
 
-    A claim whose adjusted p value is below 5 % keeps its verdict, all others cannot be told. Where p values are right
+    A claim whose adjusted p value is below 5 % keeps its verdict, all others are inconclusive. Where p values are right
     under each claim's null, the probability that at least one true null is rejected is at most 5 %, however the claims
     depend on each other. Intervals and detectable differences stay those of each claim alone.
     """
@@ -226,7 +233,7 @@ def holm(verdicts: Sequence[Verdict]) -> list[Verdict]:
     adjusted = np.empty(count)
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * np.arange(count, 0, -1)))
     return [
-        replace(verdict, verdict=verdict.verdict if value < LEVEL else "cannot be told", adjusted_p=float(value))
+        replace(verdict, verdict=verdict.verdict if value < LEVEL else "inconclusive", adjusted_p=float(value))
         for verdict, value in zip(verdicts, adjusted, strict=True)
     ]
 
@@ -317,7 +324,7 @@ def _word(claim: Claim, low: float, high: float) -> Word:
         yes, no = delta > 0 and -delta <= low and high <= delta, low > delta or high < -delta
     else:
         yes, no = (high < 0, low > 0) if claim.direction == "less" else (low > 0, high < 0)
-    return "holds" if yes else "does not hold" if no else "cannot be told"
+    return "holds" if yes else "does not hold" if no else "inconclusive"
 
 
 def _paper(claim: Claim, left: Summary | None, right: Summary | None) -> tuple[Word | Literal["not published"], str]:
@@ -335,7 +342,8 @@ def _paper(claim: Claim, left: Summary | None, right: Summary | None) -> tuple[W
         elif right is not None and not constant:
             shown = [_number(mean, max(0, tables.decimals(mean, 4))) for mean in (left.mean, right.mean)]
             means = f" with standard errors ({shown[0]} against {shown[1]})"
-    return found, f"the paper's own numbers: {found}{means}"
+    words = "not seen in them" if found == "does not hold" else found
+    return found, f"the paper's own numbers: {words}{means}"
 
 
 def _left_out(count: int, of: int, what: str) -> list[str]:
@@ -349,7 +357,7 @@ def _why(one: Summary, name: str) -> str:
     return f"{('no value', 'one repeat')[one.n]} of {name}" if one.n < 2 else ""
 
 
-def _shown(claim: Claim, difference: float, low: float, high: float, detected: float) -> str:
+def _interval_text(claim: Claim, difference: float, low: float, high: float, detected: float) -> str:
     """Return ``−0.31 [−0.52, −0.10] (detectable 0.24)``: two significant digits of the half-width."""
     if math.isnan(low):
         return f"{_number(difference, tables.decimals(difference, 4))} (detectable ∞)"

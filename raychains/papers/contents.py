@@ -15,7 +15,7 @@ from raychains.core.errors import UserError, unknown_name
 from raychains.data import catalogue, uci
 from raychains.data.root import data_root, root_of, rooted
 from raychains.papers import ALL, NOT_SMOKE, PAPERS, SCALES
-from raychains.report.console import standard_output
+from raychains.report.console import fitting, say, standard_output
 
 DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "notmnist": "notMNIST (sample)", "cifar10": "CIFAR-10"}
 DATA |= {"cifar100": "CIFAR-100", "svhn": "SVHN", "cifar10-c": "CIFAR-10-C", "imagenet": "ImageNet"}
@@ -27,6 +27,7 @@ DATA |= {"hmc-cifar10": "HMC's predictions of CIFAR-10"}
 FOLDERS = {"cifar10-c": "CIFAR-10-C", "imagenet": "imagenet/manifest.json"}
 FOLDERS |= {"hmc-cifar10": "hmc-cifar10/probabilities.npy"}
 FOLDERS |= {f"uci-{name}": f"uci/{table.file}" for name, table in uci.REGRESSION_TABLES.items()}
+COLUMNS = ("name", "table or figure", "content", "data", *(f"hours,\n{scale}" for scale in NOT_SMOKE))
 MACHINES = {"smoke": "two cores", "cpu": "two cores", "gpu": "one GPU", "paper": "one GPU"}
 
 
@@ -179,24 +180,33 @@ def show(options: Reproduce) -> None:
         UserError: an unknown name.
     """
     console = standard_output()
-    table = Table(box=box.SIMPLE)
-    for name in ("name", "table or figure", "content", "data"):
-        table.add_column(name, no_wrap=name == "name")
+    listings = select(options.names or ["all"])
+    with rooted(options.data_root):
+        rows = [_row(one) for one in listings]
+
+    def build(left_out: Sequence[int]) -> Table:
+        table = Table(box=box.SIMPLE, collapse_padding=True, pad_edge=False)
+        for number, name in enumerate(COLUMNS):
+            if number not in left_out:
+                hours = name.startswith("hours")
+                table.add_column(name, justify="right" if hours else "left", no_wrap=hours or name == "name")
+        for row in rows:
+            table.add_row(*(cell for number, cell in enumerate(row) if number not in left_out))
+        return table
+
+    console.print(fitting(console, build, [COLUMNS.index("content")], whole=False))
     for scale in NOT_SMOKE:
-        table.add_column(scale, justify="right")
-    for one in select(options.names or ["all"]):
-        with rooted(options.data_root):
-            data = [
-                Text(DATA[d]) if in_data_root(d) else Text(f"{DATA[d]} (missing)", style="yellow") for d in one.needs
-            ]
-        hours = [hours_at(one, scale) for scale in NOT_SMOKE]
-        table.add_row(one.name, f"{one.paper}: {one.where}", one.title, Text(", ").join(data), *hours)
-    console.print(table)
-    for scale in NOT_SMOKE:
-        console.print(f"{scale}: {SCALES[scale]}; estimated hours of {MACHINES[scale]}", soft_wrap=True)
+        say(console, f"{scale}: {SCALES[scale]}; estimated hours of {MACHINES[scale]}")
     for name, title in PAPERS.items():
-        console.print(f"{name}: {title}", soft_wrap=True)
-    console.print("chains and gradient evaluations: raychains reproduce NAME --scale SCALE --dry-run", soft_wrap=True)
+        say(console, f"{name}: {title}")
+    say(console, "chains and gradient evaluations: raychains reproduce NAME --scale SCALE --dry-run")
+
+
+def _row(listing: Listing) -> list[str | Text]:
+    """Return a listing's cells in the order of `COLUMNS`."""
+    data = [Text(DATA[d]) if in_data_root(d) else Text(f"{DATA[d]} (missing)", style="yellow") for d in listing.needs]
+    hours = [hours_at(listing, scale) for scale in NOT_SMOKE]
+    return [listing.name, f"{listing.paper}: {listing.where}", listing.title, Text(", ").join(data), *hours]
 
 
 def hours_at(listing: Listing, scale: str) -> str:

@@ -16,7 +16,7 @@ from raychains.core.errors import UserError
 from raychains.core.spec import check_format
 from raychains.inference import results
 from raychains.papers import PAPERS, SCALES, tables
-from raychains.papers.claims import LEVEL, Claim, Of, Verdict, holm, judge
+from raychains.papers.claims import LEVEL, VERDICTS, Claim, Of, Verdict, holm, in_words, judge
 from raychains.papers.experiment import Experiment, chosen
 from raychains.report import page
 from raychains.store import RunStore, Storage
@@ -30,7 +30,6 @@ FIGURES = "figures"
 METHODS = {"csgmcmc": "cSG-MCMC", "atmc": "ATMC", "emcmc": "Entropy-MCMC", "bde": "bde", "dropout": "Dropout"}
 METHODS |= {"hmc": "HMC"}
 """The method of each paper: two of them have a Table 1."""
-VERDICTS = ("holds", "does not hold", "cannot be told")
 EMPTY = pd.DataFrame(columns=["part", "row", "column", "repeat", "value", "digests", "samples"])
 """Cells of an experiment of which nothing was run."""
 
@@ -173,9 +172,9 @@ def _values(claim: Claim, of: Of, cells: pd.DataFrame) -> dict[int, float]:
     return {int(r): float(v) for r, v in sorted(zip(mine["repeat"], mine["value"], strict=True))}
 
 
-def _stored_verdict(verdict: Verdict) -> dict[str, Any]:
+def _stored_verdict(verdict: Verdict, scale: str) -> dict[str, Any]:
     """Return a verdict as a row of parquet: its claim by name, infinities as null."""
-    fields = asdict(verdict) | {"claim": verdict.claim.name, "line": verdict.line}
+    fields = asdict(verdict) | {"claim": verdict.claim.name, "line": verdict.line(scale)}
     del fields["paper"]  # the line ends with it
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in fields.items()}
 
@@ -196,7 +195,7 @@ def write(experiment: Experiment, folder: Folder) -> list[Verdict]:
     folder.write_file("table.md", tables.markdown(table).encode())
     folder.write_file("table.tex", tables.latex(table).encode())
     folder.write_table("table", tables.rows(table))
-    folder.write_table("claims", [_stored_verdict(v) for v in judged])
+    folder.write_table("claims", [_stored_verdict(v, scale) for v in judged])
     figures, failed = page.drawn(folder, {d.name: (lambda d=d: d) for d in experiment.figures(scale, stored)})
     folder.keep_figures(figures)
     shown = {c.provenance for c in table.cells.values() if c.published}
@@ -213,7 +212,7 @@ def write(experiment: Experiment, folder: Folder) -> list[Verdict]:
         explained=tables.EXPLAINED,
         provenances=[p for p in tables.MARKS if p in shown],
         notes=_numbered(table),
-        verdicts=judged,
+        claims=[verdict.line(scale) for verdict in judged],
         correction=correction(experiment, len(judged)),
         settings=experiment.settings(scale),
         differences=experiment.differences_at(scale),
@@ -299,6 +298,7 @@ def write_index(root: Storage, prefix: str, scale: str) -> str:
     """Draw index.html of a scale's experiments below the prefix, and the same as README.md; return where the page
     lies."""
     shown = entries(root, prefix, scale)
+    words = [in_words(verdict, scale) for verdict in VERDICTS]
     html = page.filled(
         "reproductions.html.j2",
         scale=scale,
@@ -306,18 +306,18 @@ def write_index(root: Storage, prefix: str, scale: str) -> str:
         papers=PAPERS,
         methods=METHODS,
         entries=shown,
-        words=VERDICTS,
+        words=words,
     )
     name = _path(prefix, "index.html")
     root.publish(name, html)
-    root.publish(_path(prefix, "README.md"), _index_markdown(scale, shown).encode())
+    root.publish(_path(prefix, "README.md"), _index_markdown(scale, words, shown).encode())
     return root.location(name)
 
 
-def _index_markdown(scale: str, shown: Sequence[Entry]) -> str:
+def _index_markdown(scale: str, words: Sequence[str], shown: Sequence[Entry]) -> str:
     about = SCALES[scale]
     lines = [f"# Published tables and figures at scale {scale}", "", f"{about[0].upper()}{about[1:]}.", ""]
-    lines += [f"| paper | what | name | run | {' | '.join(VERDICTS)} |", f"|---|---|---|---|{'---:|' * len(VERDICTS)}"]
+    lines += [f"| paper | what | name | run | {' | '.join(words)} |", f"|---|---|---|---|{'---:|' * len(words)}"]
     for one in shown:
         what = f"[{one.experiment.where}: {one.experiment.title}]({one.experiment.name}/table.md)"
         counts = " | ".join(str(n or "") for n in one.counts())

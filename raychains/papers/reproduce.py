@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import raychains
 from raychains.api import callbacks, drivers, evaluating, sampling
-from raychains.api.drivers import Clock, KeepOpen, OutOfTime
+from raychains.api.drivers import Clock, OutOfTime, Unclosed
 from raychains.api.keywords import ALONE
 from raychains.callbacks import Callback, CallbackList
 from raychains.core.config import Compare, Reproduce
@@ -156,7 +156,7 @@ def reproduce(
 
         def run(workers: WorkerPool | None = None) -> None:
             for parts in experiments:
-                done.append(_Running(given, common, parts, KeepOpen(called), clock, watch, workers).all())
+                done.append(_Running(given, common, parts, Unclosed(called), clock, watch, workers).all())
                 pages.write_index(Storage(given.to or given.store), prefix_of(given), given.scale)
                 tell(done[-1])
 
@@ -282,7 +282,7 @@ class _Running:
             else:
                 tables = self._run(planned)
         except (OutOfTime, Interrupted, KeyboardInterrupt) as stop:
-            if not isinstance(stop, OutOfTime) and not self.clock.rang:
+            if not isinstance(stop, OutOfTime) and not self.clock.expired:
                 raise Interrupted(
                     f"stopped in {self.experiment.name} ({planned.part.name}); what is computed is kept, and chains "
                     "go on from their last checkpoints. To go on: the same command"

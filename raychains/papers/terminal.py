@@ -13,6 +13,7 @@ from rich.text import Text
 from raychains.papers import SCALES, pages, tables
 from raychains.papers.contents import MACHINES, hours_at
 from raychains.papers.plan_status import ledger as ledger_of
+from raychains.report.console import say
 
 if TYPE_CHECKING:
     from raychains.papers.experiment import Experiment
@@ -27,9 +28,12 @@ STYLES = {"done": "", "not run": "yellow", "failed": "red", "unfinished": "yello
 def show_plan(console: Console, planned: PlannedReproduction) -> None:
     """Print what would be run at one scale, and what sharing chains saves; hours are measured ones, or estimates."""
     scale, ledger = planned.scale, planned.ledger
-    table = Table(box=box.SIMPLE, title=f"scale {scale}: {SCALES[scale]}", title_justify="left")
-    for name in ("name", "part", "what", "data", "chains", "gradient evaluations", "hours"):
-        table.add_column(name, justify="right" if name in ("chains", "gradient evaluations", "hours") else "left")
+    title = f"scale {scale}: {SCALES[scale]}"
+    table = Table(box=box.SIMPLE, collapse_padding=True, pad_edge=False, title=title, title_justify="left")
+    for name in ("name", "part", "what", "data"):
+        table.add_column(name, no_wrap=name == "name")
+    for name in ("chains", "gradient evaluations", "hours"):
+        table.add_column(name, justify="right")
     first = ""
     for part in planned.parts:
         experiment, own = part.experiment, ledger_of([part])
@@ -42,13 +46,13 @@ def show_plan(console: Console, planned: PlannedReproduction) -> None:
         taken = _hours(experiment, scale, planned.measured.get(experiment.name)) if new else ""
         table.add_row(name, part.part.name, where, data, *sizes, taken)
     console.print(table)
-    console.print(
-        f"hours of {MACHINES[scale]}: ≈ estimated, the others measured when the results in the store were made"
+    say(
+        console, f"hours of {MACHINES[scale]}: ≈ estimated, the others measured when the results in the store were made"
     )
-    console.print(
+    say(
+        console,
         f"{ledger.chains:,} unique chains, {ledger.unique:,} gradient evaluations; sharing chains between experiments "
         f"saves {ledger.saved:,}. To run: {ledger.chains_to_run:,} chains, {ledger.to_run:,} gradient evaluations",
-        soft_wrap=True,
     )
 
 
@@ -69,10 +73,8 @@ def show(console: Console, one: Reproduced) -> None:
         console.print(tables.rich_table(dataclasses.replace(table, parts=part, title=title)))
     for name, part in about["parts"].items():
         if part["reason"]:
-            line = Text(f"{name}: {part['status']}: {part['reason']}", style=STYLES[part["status"]])
-            console.print(line, soft_wrap=True)
+            say(console, f"{name}: {part['status']}: {part['reason']}", STYLES[part["status"]])
     for name, reason in one.kept.items():
-        line = Text(f"{name}: this time {reason}; the result of before is left as it is", style="yellow")
-        console.print(line, soft_wrap=True)
-    for text in (*(verdict.line for verdict in one.verdicts), f"page: {folder.location('index.html')}"):
-        console.print(Text(text), soft_wrap=True)
+        say(console, f"{name}: this time {reason}; the result of before is left as it is", "yellow")
+    for text in (*(verdict.line(about["scale"]) for verdict in one.verdicts), f"page: {folder.location('index.html')}"):
+        say(console, text)

@@ -313,7 +313,7 @@ class WorkerLost:
 
 @dataclass(frozen=True, kw_only=True)
 class Preempted:
-    """A worker's node will be gone soon: its chain writes a checkpoint and goes on in another slot. No failure."""
+    """A worker's node is draining: its chain writes a checkpoint and goes on in another slot. No failure."""
 
     event: ClassVar[str] = "preempted"
 

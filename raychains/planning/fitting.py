@@ -38,7 +38,7 @@ share."""
 LEAST_SHARE = 0.1
 """Share of a predictive below which a candidate is left out of it, and that the base has at least: it is there where
 chains fail."""
-LONGER = 4
+EXTRAPOLATION_LIMIT = 4
 """How many times as long as its last pilots a candidate's chains are at most: what held for those may not hold for much
 longer ones. More chains take the rest."""
 MOST_CHAINS, ROOM = 20, 0.9
@@ -143,7 +143,7 @@ class FitPlan:
 
     def final(self, name: str, epochs: int) -> dict[str, Any]:
         """Return the options of `raychains run` for a candidate on all data, in so many epochs of all chains."""
-        chains = max(self.chains, min(MOST_CHAINS, epochs // (LONGER * self.rungs[-1].epochs)))
+        chains = max(self.chains, min(MOST_CHAINS, epochs // (EXTRAPOLATION_LIMIT * self.rungs[-1].epochs)))
         variant = self.of_length(self.candidate(name), max(2, epochs // chains), self.per_epoch)
         own = {"sampler": variant.sampler, "schedule": variant.schedule or None, "chains": chains}
         return {**own, **variant.options}

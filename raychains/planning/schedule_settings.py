@@ -14,7 +14,7 @@ from raychains.planning import settings
 from raychains.planning.method_settings import MethodSettings
 from raychains.schedules import NonCyclical, Schedule
 
-LONGER = 1000
+SEARCH_LIMIT = 1000
 """Epochs, or steps of a density, by which a chain that is too short for its cycles is tried longer."""
 
 
@@ -83,7 +83,7 @@ def _cyclical(s: MethodSettings, tune: int) -> Schedule:
         ):
             raise
         each = lengths.steps_per_epoch / lengths.gradients
-        longer = range(lengths.length + 1, lengths.length + LONGER)
+        longer = range(lengths.length + 1, lengths.length + SEARCH_LIMIT)
         least = next((n for n in longer if _fits({**fields, "steps": int(n * each)})), None)
         if least is None:
             raise

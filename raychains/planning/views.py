@@ -22,7 +22,7 @@ Member = tuple[int, SampleMeta]
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """A named selection of one arm's samples in one group of repeats; what is None selects nothing out."""
+    """A named selection of one arm's samples in one group of repeats; a None field does not filter."""
 
     name: str = "all"
     kind: str = "all"

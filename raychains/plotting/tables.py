@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
@@ -56,6 +57,12 @@ class Table:
     """Over the last level of the rows' heads."""
     columns: Sequence[tuple[str, ...]]
     rows: Sequence[Row]
+
+    def without(self, left_out: Collection[int]) -> Table:
+        """Return the table without the columns of these numbers."""
+        kept = [number not in left_out for number in range(len(self.columns))]
+        rows = [replace(row, cells=[*compress(row.cells, kept)]) for row in self.rows]
+        return Table(self.corner, [*compress(self.columns, kept)], rows)
 
 
 def texts(*cells: str) -> list[Cell]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import shutil
 import signal
 import sys
+import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,11 +19,15 @@ import rich.console
 from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 
 from raychains.core.errors import printable
 
 PLAIN_WIDTH = 140
 """Columns of output that goes to a file or a pipe."""
+UNLIMITED = 10_000
+"""Columns in which every table is measured."""
 NOTEBOOK_WIDTH = 110
 NOTEBOOK_HTML = '<pre style="line-height:normal;font-family:Menlo,Consolas,monospace">{code}</pre>'
 REDRAWN_EVERY = 0.3
@@ -71,12 +78,67 @@ class LogInterval:
         return True
 
 
+def terminal_width(plain: int = PLAIN_WIDTH) -> int:
+    """Return the columns that COLUMNS asks for, else those of the terminal, else ``plain``."""
+    return shutil.get_terminal_size((plain, 0)).columns
+
+
+def wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    """Return lines of at most so many columns, between whose words text is broken: paths and commands stay whole.
+
+    Args:
+        first, rest: what the first line and the others are indented with.
+    """
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def fitted(console: rich.console.Console, text: str) -> list[str]:
+    """Return text as lines that fit into a terminal, or as wide as COLUMNS asks for; a log's lines stay whole."""
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        return text.split("\n")
+    indent = " " * (len(text) - len(text.lstrip(" ")) + 2)
+    return [part for line in text.split("\n") for part in wrapped(line, console.width, rest=indent) or [""]]
+
+
+def say(console: rich.console.Console, text: str, style: str = "") -> None:
+    """Print text, `fitted`."""
+    for line in fitted(console, text):
+        console.print(Text(line, style=style), soft_wrap=True)
+
+
+def fitting(
+    console: rich.console.Console,
+    build: Callable[[Sequence[int]], Table],
+    order: Sequence[int],
+    *,
+    whole: bool = True,
+) -> Table:
+    """Return a table that fits into the console's width, with as many columns as possible.
+
+    Args:
+        build: makes the table without the columns of these numbers.
+        order: numbers of the columns that may be left out, the least important first.
+        whole: whether no cell may be broken over lines; else cells are broken between words.
+    """
+    unlimited = console.options.update_width(UNLIMITED)
+    for count in range(len(order) + 1):
+        table = build(order[:count])
+        needed = console.measure(table, options=unlimited)
+        if (needed.maximum if whole else needed.minimum) <= console.width:
+            break
+    return table
+
+
 def standard_output() -> Console:
     """The console to print to: a file or pipe has no width of its own, and 80 columns would fold tables.
 
     It has no cursor and no colours either, even where the environment (FORCE_COLOR of a cluster's image) asks for them.
     """
-    return Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH, force_terminal=False, color_system=None)
+    return (
+        Console() if sys.stdout.isatty() else Console(width=terminal_width(), force_terminal=False, color_system=None)
+    )
 
 
 def standard_error() -> Console:
@@ -85,7 +147,7 @@ def standard_error() -> Console:
     return (
         console
         if console.is_jupyter or sys.stderr.isatty()
-        else Console(stderr=True, width=PLAIN_WIDTH, force_terminal=False, color_system=None)
+        else Console(stderr=True, width=terminal_width(), force_terminal=False, color_system=None)
     )
 
 

@@ -40,7 +40,7 @@ def notes(comparison: Comparison) -> list[str]:
     )
     paper = (
         "Published: cSG-MCMC (Zhang et al., ICLR 2020), Table 4, mean ± standard error of 10 runs. Its 6.7 "
-        "for one cyclical and 18 for four decreasing chains contradict the theory and are not expected "
+        "for one cyclical and 18 for four decreasing chains differ from the theory and are not expected "
         "here."
     )
     return [theory, paper] if published else [theory]

@@ -85,7 +85,7 @@ def environment(run: RunData) -> list[str]:
     if n := run.restarted:
         lines.append(f"{n} chain{'s' * (n > 1)} continued from a checkpoint")
     if n := run.preemptions:
-        lines.append(f"chains left a node that was about to go {n} time{'s' * (n > 1)}")
+        lines.append(f"chains left a draining node {n} time{'s' * (n > 1)}")
     return lines or ["no chain has begun"]
 
 

@@ -16,7 +16,6 @@ import numpy as np
 from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table as RichTable
-from rich.text import Text
 
 from raychains.core import duration
 from raychains.core.config import Plan
@@ -27,16 +26,13 @@ from raychains.planning.comparison import Arm, Comparison
 from raychains.planning.costs import Costs, devices_of
 from raychains.planning.sweep_plan import Point, shown
 from raychains.plotting.tables import DASH, Row, Table, heads, terminal, texts, with_error
-from raychains.report.console import LogInterval, standard_output
+from raychains.report.console import LogInterval, fitting, say, standard_output
 from raychains.report.live_view import LiveView
 from raychains.store import SweepStore
 from raychains.store.runs import BEST
 
 if TYPE_CHECKING:
     from raychains.inference.export import Exported
-
-WIDE = 10_000
-"""Columns in which every table is measured."""
 
 
 class Terminal:
@@ -113,7 +109,7 @@ class Terminal:
 
     def _say(self, text: str, style: str = "") -> None:
         if text:
-            self._console.print(Text(text, style=style), soft_wrap=True)
+            say(self._console, text, style)
 
     def _note(self, text: str) -> None:
         self._say(text, "yellow" if text.startswith("warning") else "")
@@ -124,11 +120,12 @@ class Terminal:
         self._saved = budget.saved_length
         self._cyclical = {d for d, spec in comparison.chains().items() if spec.schedule.kind == "cyclical"}
         unit = comparison.unit
-        self._console.print(plan_table(comparison, steps=True))
-        self._say(
-            f"{budget.chains_of_arms} chains, {budget.unique_chains} unique: sharing saves {budget.saved_length:,} of "
-            f"{budget.arms_length:,} {unit} ({budget.saved:,} gradient evaluations)"
-        )
+        self._console.print(plan_table(comparison))
+        if budget.saved_length:
+            self._say(
+                f"{budget.chains_of_arms} chains, {budget.unique_chains} unique: sharing saves {budget.saved_length:,} "
+                f"of {budget.arms_length:,} {unit} ({budget.saved:,} gradient evaluations)"
+            )
         done = budget.unique_chains - budget.chains_to_run
         self._say(
             f"to run: {budget.chains_to_run} chains, {budget.to_run_length:,} {unit}, {budget.to_run:,} gradient "
@@ -260,17 +257,12 @@ class Terminal:
         if self._comparison is None or not self._results.metrics:
             return None
         columns = self._results.columns(self._comparison, self._metrics)
+        cells = zip(*(cells for _, cells in columns), strict=True)
+        rows = [Row((a.label,), texts(*mine)) for a, mine in zip(self._comparison.arms, cells, strict=True)]
+        table = Table("arm", heads(*(head for head, _ in columns)), rows)
         # A narrow terminal would break numbers over lines: costs go first, then the last metrics.
-        left_out = [2, 0, 1, *range(len(columns) - 1, 3, -1)]
-        wide = self._console.options.update_width(WIDE)
-        for count in range(len(left_out)):
-            shown = [column for i, column in enumerate(columns) if i not in left_out[:count]]
-            cells = zip(*(cells for _, cells in shown), strict=True)
-            rows = [Row((a.label,), texts(*mine)) for a, mine in zip(self._comparison.arms, cells, strict=True)]
-            table = terminal(Table("arm", heads(*(head for head, _ in shown)), rows))
-            if self._console.measure(table, options=wide).maximum <= self._console.width:
-                break
-        return table
+        order = [2, 0, 1, *range(len(columns) - 1, 3, -1)]
+        return fitting(self._console, lambda left_out: terminal(table.without(left_out)), order)
 
     def table(self) -> None:
         """Print the table as it stands, if anything is in it; of a sweep also how to run the best point."""
@@ -286,7 +278,7 @@ class Terminal:
         from raychains.report.sweep import rows
 
         if folder.table("results") is not None:
-            self._console.print(rows.shortened(folder))
+            self._console.print(rows.shortened(self._console, folder))
         if folder.best() is not None:
             best = folder.location(BEST)
             self._say(f"the best point is in {best}; to run it with several chains: raychains run --options {best}")
@@ -322,7 +314,7 @@ class Terminal:
                 return f"slot {slot} is gone ({last_line(reason)}); {chain} resumes in another", "yellow"
             case events.Preempted(slot=slot, digest=digest):
                 chain = f"; {self._name(digest)} resumes in another" if digest is not None else ""
-                return f"slot {slot} is given up, since its node will be gone soon{chain}", "yellow"
+                return f"slot {slot} is given up, since its node is draining{chain}", "yellow"
         return "", ""
 
 
@@ -396,16 +388,32 @@ def progress(tick: events.Tick) -> str:
     return ", ".join(parts)
 
 
-def plan_table(comparison: Comparison, *, steps: bool) -> RichTable:
-    """The arms with their chains and gradient evaluations, and with ``steps`` per chain."""
-    rows = []
-    for arm in comparison.arms:
-        specs = [spec for group in arm.chains for spec in group]
-        gradients = sum(gradient_evaluations(spec) for spec in comparison.needed(specs).values())
-        each = [f"{specs[0].steps:,}"] * steps
-        rows.append(Row((arm.label,), texts(str(arm.repeats), str(len(specs)), arm.cost, *each, f"{gradients:,}")))
-    columns = ["repeats", "chains", f"{comparison.unit} per chain/total", *["steps per chain"] * steps]
-    return terminal(Table("arm", heads(*columns, "gradient evaluations"), rows), f"{comparison.task}: the plan")
+def plan_table(comparison: Comparison) -> RichTable:
+    """The arms with their chains and lengths, and with their steps and gradient evaluations: in a sentence where a unit
+    of length has as many in every arm, else in columns."""
+    arms, unit = comparison.arms, comparison.unit
+    specs = [[spec for group in arm.chains for spec in group] for arm in arms]
+    gradients = [sum(map(gradient_evaluations, comparison.needed(chains).values())) for chains in specs]
+    lengths = [arm.length for arm in arms]
+    totals = [arm.length * len(arm.chains[0]) * arm.repeats for arm in arms]
+    columns = {
+        "repeats": [str(arm.repeats) for arm in arms],
+        "chains": [str(len(chains)) for chains in specs],
+        f"{unit} per chain/total": [arm.cost for arm in arms],
+    }
+    each = []
+    for name, what, counts, of in (
+        ("steps per chain", "steps of a chain", [chains[0].steps for chains in specs], lengths),
+        ("gradient evaluations", "gradient evaluations", gradients, totals),
+    ):
+        ratio = counts[0] // of[0]
+        if counts != [ratio * n for n in of]:
+            columns[name] = [f"{n:,}" for n in counts]
+        elif ratio > 1:
+            each.append(f"{ratio:,} {what}")
+    rows = [Row((arm.label,), texts(*cells)) for arm, *cells in zip(arms, *columns.values(), strict=True)]
+    caption = f"One {unit.removesuffix('s')}: {', '.join(each)}." if each else ""
+    return terminal(Table("arm", heads(*columns), rows), f"{comparison.task}: the plan", caption)
 
 
 def show_costs(
@@ -417,9 +425,9 @@ def show_costs(
     rate: float | None,
 ) -> None:
     """Print the arms of a plan and what is still to be paid for."""
-    console.print(plan_table(comparison, steps=False))
+    console.print(plan_table(comparison))
     for line in cost_lines(options, budget, costs, rate):
-        console.print(line, highlight=False, soft_wrap=True)
+        say(console, line)
 
 
 def cost_lines(options: Plan, budget: Budget, costs: Costs, rate: float | None) -> list[str]:

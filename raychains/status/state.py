@@ -58,7 +58,7 @@ class ChainState:
     attempts: int = 0
     """Workers that ran it, one after another."""
     preemptions: int = 0
-    """Times that it left a node which was about to go."""
+    """Times that it left a draining node."""
     host: str | None = None
     """Host of its newest worker."""
     hosts: Sequence[str] = ()

@@ -112,13 +112,18 @@ def row(chain: ChainState) -> list[str]:
     cells.append(f"{chain.loss:.4f}" if chain.loss is not None else "")
     cells.append(f"{chain.seconds:.1f}" if chain.seconds else "")
     cells.append(f"{chain.steps_per_second:,.0f}" if chain.steps_per_second is not None else "")
-    reason = chain.reason.splitlines()[-1] if chain.reason else _worker(chain)
-    return [*cells, f"{chain.samples}/{chain.expected}", _checkpoint(chain), reason]
+    return [*cells, f"{chain.samples}/{chain.expected}", _checkpoint(chain), _worker(chain)]
+
+
+def reason(chain: ChainState) -> str:
+    """Return why a chain failed, in one line; empty where it did not."""
+    return chain.reason.splitlines()[-1] if chain.reason else ""
 
 
 def cells(chain: ChainState) -> list[str]:
-    """Return the same as parts of a line."""
-    cells = [form.format(cell) if cell else "" for (form, _), cell in zip(COLUMNS.values(), row(chain), strict=True)]
+    """Return the same as parts of a line, which of a chain that failed ends with the reason."""
+    texts = [*row(chain)[:-1], reason(chain) or _worker(chain)]
+    cells = [form.format(cell) if cell else "" for (form, _), cell in zip(COLUMNS.values(), texts, strict=True)]
     return [" ".join(cells[:2]), *cells[2:]]
 
 
@@ -138,7 +143,7 @@ def _checkpoint(chain: ChainState) -> str:
 def _worker(chain: ChainState) -> str:
     restarts = f", {_count(chain.restarts, 'restart')}" if chain.restarts else ""
     if chain.preemptions:
-        restarts += f", {chain.preemptions} of them since a node was about to go"
+        restarts += f", {chain.preemptions} of them since a node was draining"
     before = f" (before: {', '.join(chain.hosts[:-1])})" if len(chain.hosts) > 1 else ""
     stalled = "stalled, " if chain.stalled else ""
     return stalled + (f"on {chain.host}{before}{restarts}" if chain.host else restarts.removeprefix(", "))

@@ -472,7 +472,7 @@ class ChainStore:
 
 
 def preemptions(attempts: Mapping[int, Mapping[str, Any]]) -> int:
-    """Return how often a chain left a node that was about to go, from its attempts' records: a driver's last one counts
+    """Return how often a chain left a draining node, from its attempts' records: a driver's last one counts
     them."""
     of = {r.get("driver_id"): n for _, r in sorted(attempts.items()) if is_int(n := r.get("preemptions"))}
     return sum(of.values())

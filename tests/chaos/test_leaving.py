@@ -1,4 +1,4 @@
-"""Chains, trials and evaluators leave a node that will be gone soon, and lose no step and no prediction.
+"""Chains, trials and evaluators leave a draining node, and lose no step and no prediction.
 
 Real nodes get SIGTERM under `ray start --block`; the scripts compare every sample's bytes with those of undisturbed
 chains.

@@ -16,7 +16,7 @@ from raychains import tasks
 from raychains.core.sample import Sample
 from raychains.inference.predictive import Selection
 from raychains.measures import Context
-from raychains.orchestration.point_evaluation import Bench
+from raychains.orchestration.point_evaluation import PointEvaluator
 from raychains.planning import Arm, Comparison
 from raychains.planning.points import Point
 from raychains.store import ChainStore, RunStore, SampleRecord, Storage
@@ -115,8 +115,8 @@ class Made:
 
     def measure(self, split: str, points: Sequence[Point]) -> list[dict[str, float]]:
         self.measured += [(split, point) for point in points]
-        bench = Bench(self.root, self.task)
-        return [bench.measure(self.task.splits()[split], point) for point in points]
+        evaluator = PointEvaluator(self.root, self.task)
+        return [evaluator.measure(self.task.splits()[split], point) for point in points]
 
 
 def _batched(arm: Arm) -> Arm:

@@ -13,7 +13,7 @@ import torch
 
 from raychains.inference.run_data import RunData
 from raychains.measures import diversity, flatness, interpolation
-from raychains.orchestration.point_evaluation import Bench
+from raychains.orchestration.point_evaluation import PointEvaluator
 from raychains.planning.points import Point
 from raychains.report.figures import FIGURES, SECTIONS
 from tests.checks import refused
@@ -61,17 +61,17 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> RunData:
 
 def _measuring(made: Made) -> Callable[..., list[dict[str, float]]]:
     """Error and NLL without the other metrics, which take time."""
-    bench, (x, y) = Bench(made.root, made.task), data(1)
+    evaluator, (x, y) = PointEvaluator(made.root, made.task), data(1)
     labels = (y > 0).long() + (y > 1).long()
 
     @torch.no_grad()
     def both(point: Point) -> dict[str, float]:
-        logits = bench.network(point)[0](x)
+        logits = evaluator.network(point)[0](x)
         error = float((logits.argmax(1) != labels).float().mean())
         return {"error": error, "nll": float(torch.nn.functional.cross_entropy(logits, labels))}
 
     test = made.task.splits()["test"]
-    return lambda split, points: [bench.measure(test, p) if p.fisher else both(p) for p in points]
+    return lambda split, points: [evaluator.measure(test, p) if p.fisher else both(p) for p in points]
 
 
 def test_every_figure_has_a_heading() -> None:

@@ -33,7 +33,7 @@ class Recorded:
         self.unplaced_actors: int | None = None
         """None: all that are asked for."""
         self.left: list[Started] = []
-        """Actors whose nodes will be gone soon."""
+        """Actors on draining nodes."""
         self.answer: Any = None
         """What every call answers; an exception is raised."""
 

@@ -1,4 +1,4 @@
-"""Evaluators on nodes that will be gone soon do their last jobs, and others take over."""
+"""Evaluators on draining nodes do their last jobs, and others take over."""
 
 from __future__ import annotations
 

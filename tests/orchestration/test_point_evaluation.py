@@ -11,7 +11,7 @@ import torch
 
 from raychains.core.sample import tensors_sha256
 from raychains.evaluation.flatness import direction
-from raychains.orchestration.point_evaluation import Bench
+from raychains.orchestration.point_evaluation import PointEvaluator
 from raychains.planning.points import Point, Term, combination
 from raychains.store import codec, initial_states
 from raychains.tasks.mixture import Mixture25
@@ -27,25 +27,25 @@ def terms(made: Made, *coefficients: float) -> Point:
 
 def test_metrics_are_those_of_the_combined_network(tmp_path: Path) -> None:
     made = Made(tmp_path, regression(), [(0, 0, "theta", linear(1, 2)), (0, 0, "theta", linear(0, 0, 4))])
-    bench, split = Bench(made.root, made.task), made.task.splits()["test"]
+    evaluator, split = PointEvaluator(made.root, made.task), made.task.splits()["test"]
     for a, b in ((1.0, 0.0), (0.5, 0.5), (-1.0, 2.5)):
-        found = bench.measure(split, terms(made, a, b))
+        found = evaluator.measure(split, terms(made, a, b))
         assert found["nll"] == pytest.approx(nll(linear(a, 2 * a, 4 * b), made_data(1)), rel=1e-5)
         assert found["rmse"] ** 2 / 2 + np.log(2 * np.pi) / 2 == pytest.approx(found["nll"], rel=1e-6)
     moved = dataclasses.replace(terms(made, 1.0, 0.0), directions=((0.5, 3),))
     d = direction("weight", linear(1, 2)["weight"], 3)
     expected = {"weight": linear(1, 2)["weight"] + 0.5 * d.float(), "bias": torch.zeros(1)}
-    assert bench.measure(split, moved)["nll"] == pytest.approx(nll(expected, made_data(1)), rel=1e-5)
+    assert evaluator.measure(split, moved)["nll"] == pytest.approx(nll(expected, made_data(1)), rel=1e-5)
 
 
 def test_statistics_are_estimated_from_the_training_data_and_only_when_asked(tmp_path: Path) -> None:
     task = classifier(batchnorm=True)
     made = Made(tmp_path, task, [(0, 0, "theta", drawn(1, task)), (0, 0, "theta", drawn(2, task))])
-    bench = Bench(made.root, task)
+    evaluator = PointEvaluator(made.root, task)
     half = terms(made, 0.5, 0.5)
-    as_stored = {n: t.clone() for n, t in bench.network(half)[0].state_dict().items()}
+    as_stored = {n: t.clone() for n, t in evaluator.network(half)[0].state_dict().items()}
     assert not as_stored["1.running_mean"].any()
-    model, _ = bench.network(dataclasses.replace(half, reestimate=True))
+    model, _ = evaluator.network(dataclasses.replace(half, reestimate=True))
     batches = task.epoch(seed=0, batch_size=20)  # the chain's batch size, as the made run has it
     hidden = [torch.nn.functional.linear(task.inputs(b), model[0].weight, model[0].bias) for b in batches]
     assert len(hidden) == 3 and not model.training
@@ -59,8 +59,8 @@ def test_statistics_are_estimated_from_the_training_data_and_only_when_asked(tmp
 def test_without_batchnorm_estimating_changes_nothing(tmp_path: Path) -> None:
     task = classifier()
     made = Made(tmp_path, task, [(0, 0, "theta", drawn(1, task)), (0, 0, "theta", drawn(2, task))])
-    bench, split, half = Bench(made.root, task), task.splits()["test"], terms(made, 0.5, 0.5)
-    assert bench.measure(split, dataclasses.replace(half, reestimate=True)) == bench.measure(split, half)
+    evaluator, split, half = PointEvaluator(made.root, task), task.splits()["test"], terms(made, 0.5, 0.5)
+    assert evaluator.measure(split, dataclasses.replace(half, reestimate=True)) == evaluator.measure(split, half)
 
 
 def test_samples_of_some_parameters_are_completed_and_the_others_do_not_move(tmp_path: Path) -> None:
@@ -69,24 +69,24 @@ def test_samples_of_some_parameters_are_completed_and_the_others_do_not_move(tmp
     start = initial_states.publish(made.root, whole)
     (record,) = made.records[made.specs[0].digest]
     term = Term(coefficient=1.0, digest=made.specs[0].digest, file=record.file, sha256=record.sha256, start=start)
-    bench = Bench(made.root, made.task)
-    model, sampled = bench.network(Point(samples=(term,), directions=((2.0, 1),), normalise="none"))
+    evaluator = PointEvaluator(made.root, made.task)
+    model, sampled = evaluator.network(Point(samples=(term,), directions=((2.0, 1),), normalise="none"))
     assert sampled == {"bias"} and torch.equal(model.state_dict()["weight"], whole["weight"])
     step = direction("bias", torch.ones(1), 1, "none")
     assert float(model.state_dict()["bias"]) == pytest.approx(0.5 + 2 * float(step), rel=1e-6)
-    fisher = bench.measure(made.task.splits()["test"], Point(samples=(term,), fisher=60))
+    fisher = evaluator.measure(made.task.splits()["test"], Point(samples=(term,), fisher=60))
     assert fisher["parameters"] == 1, "of what was sampled"
 
 
 def test_another_sample_than_planned_and_a_torn_one_are_refused(tmp_path: Path) -> None:
     made = Made(tmp_path, regression(), [(0, 0, "theta", linear(1))])
-    bench, split, point = Bench(made.root, made.task), made.task.splits()["test"], terms(made, 1.0)
+    evaluator, split, point = PointEvaluator(made.root, made.task), made.task.splits()["test"], terms(made, 1.0)
     wrong = dataclasses.replace(point.samples[0], sha256=tensors_sha256(linear(2)))
     with pytest.raises(codec.Corrupt, match="another sample"):
-        bench.measure(split, Point(samples=(wrong,)))
+        evaluator.measure(split, Point(samples=(wrong,)))
     file = tmp_path / "store" / "chains" / point.samples[0].digest / point.samples[0].file
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(codec.Corrupt, match="000000-theta"):
-        bench.measure(split, point)
+        evaluator.measure(split, point)
     with refused("points", "density"):
-        Bench(made.root, Mixture25())
+        PointEvaluator(made.root, Mixture25())

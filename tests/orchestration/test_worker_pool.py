@@ -25,7 +25,7 @@ from raychains.orchestration.chain_workers import ChainWorkers, Waiting
 from raychains.orchestration.evaluation_worker import EvaluationWorker
 from raychains.orchestration.evaluator_pool import Evaluators
 from raychains.orchestration.outcome import DriverOutcome
-from raychains.orchestration.point_evaluation import Bench
+from raychains.orchestration.point_evaluation import PointEvaluator
 from raychains.orchestration.ray_workers import RayWorkers
 from raychains.orchestration.resource_config import ResourceConfig, Slots
 from raychains.orchestration.run import run_chains
@@ -114,8 +114,8 @@ def test_two_tasks_and_an_evaluation_have_the_same_actors_and_give_what_they_giv
     assert_as_alone(world, again.comparison, digits, rows(again))
 
     def measured(split: str, points: Sequence[Point]) -> list[dict[str, float]]:
-        bench = Bench(world.root, digits)
-        return [bench.measure(digits.splits()[split], point) for point in points]
+        evaluator = PointEvaluator(world.root, digits)
+        return [evaluator.measure(digits.splits()[split], point) for point in points]
 
     given = {"select": lambda arm, group: select(world.root, again.comparison), "measure": measured}
     context = context_of(again.store, again.comparison, "train", digits, **given)

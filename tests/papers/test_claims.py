@@ -54,7 +54,7 @@ def test_a_paired_interval_is_scipys_of_related_samples() -> None:
     wanted = stats.ttest_rel(left, right).confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), rel=1e-10)
     # The pairs decide what the two sides by themselves cannot.
-    assert (found.verdict, judge(claim(), left, right).verdict) == ("holds", "cannot be told")
+    assert (found.verdict, judge(claim(), left, right).verdict) == ("holds", "inconclusive")
 
 
 def test_the_interval_around_a_constant_is_scipys_of_one_sample() -> None:
@@ -73,9 +73,9 @@ def test_published_numbers_are_judged_as_scipy_tests_summaries() -> None:
         p = stats.ttest_ind_from_stats(left.mean, scale[0], 3, right.mean, scale[1], 5, equal_var=False).pvalue
         for rule in ("welch", "paired"):  # pairs are not published
             found = judge(claim(rule=rule), [], [], left, right)
-            assert found.published == ("holds" if p < 0.05 else "cannot be told")
+            assert found.published == ("holds" if p < 0.05 else "inconclusive")
         words.add(found.published)
-    assert words == {"holds", "cannot be told"}
+    assert words == {"holds", "inconclusive"}
     # Table 4's 6.7 ± .52 of 10 runs against 17.65 expected modes.
     near = constant(17.65, direction="equal", tolerance=0.5)
     assert judge(near, [], (), of(6.7, 0.52, 10)).published == "does not hold"
@@ -96,7 +96,7 @@ def test_published_numbers_are_judged_as_scipy_tests_summaries() -> None:
 )
 def test_what_is_not_published_is_said(left: Summary | None, right: Summary | None, said: str) -> None:
     found = judge(claim(), LEFT, RIGHT, left, right)
-    assert found.line.endswith(f"the paper's own numbers{said}")
+    assert found.line("paper").endswith(f"the paper's own numbers{said}")
     assert said.startswith(f": {found.published}")
 
 
@@ -121,13 +121,13 @@ def interval_claim(direction: str, low: float, high: float, tolerance: float = 0
     ("low", "high", "less", "greater", "equal", "within"),
     [
         (-3.0, -2.0, "holds", "does not hold", "does not hold", "does not hold"),
-        (-2.0, -0.5, "holds", "does not hold", "does not hold", "cannot be told"),
+        (-2.0, -0.5, "holds", "does not hold", "does not hold", "inconclusive"),
         (-0.9, -0.1, "holds", "does not hold", "does not hold", "holds"),
-        (-0.9, 0.9, "cannot be told", "cannot be told", "cannot be told", "holds"),
-        (-0.9, 1.1, "cannot be told", "cannot be told", "cannot be told", "cannot be told"),
-        (-2.0, 2.0, "cannot be told", "cannot be told", "cannot be told", "cannot be told"),
+        (-0.9, 0.9, "inconclusive", "inconclusive", "inconclusive", "holds"),
+        (-0.9, 1.1, "inconclusive", "inconclusive", "inconclusive", "inconclusive"),
+        (-2.0, 2.0, "inconclusive", "inconclusive", "inconclusive", "inconclusive"),
         (0.1, 0.9, "does not hold", "holds", "does not hold", "holds"),
-        (0.9, 1.1, "does not hold", "holds", "does not hold", "cannot be told"),
+        (0.9, 1.1, "does not hold", "holds", "does not hold", "inconclusive"),
         (1.1, 1.2, "does not hold", "holds", "does not hold", "does not hold"),
     ],
 )
@@ -172,7 +172,8 @@ def test_the_verdict_carries_the_detectable_difference_of_its_own_interval() -> 
 
 def undecided(found: Verdict) -> bool:
     unknown = math.isnan(found.low) and math.isnan(found.high) and found.detectable == math.inf
-    return found.verdict == "cannot be told" and unknown and "detectable ∞" in found.line and found.reason in found.line
+    line = found.line("paper")
+    return found.verdict == "inconclusive" and unknown and "detectable ∞" in line and found.reason in line
 
 
 def test_one_repeat_decides_nothing_and_says_so() -> None:
@@ -181,7 +182,7 @@ def test_one_repeat_decides_nothing_and_says_so() -> None:
     assert found.difference == pytest.approx(4.0 - np.mean(RIGHT))
     both = judge(claim(), [4.0], [])
     assert undecided(both) and both.reason.endswith("one repeat of c10/csghmc/error; no value of c10/sghmc/error")
-    assert math.isnan(both.difference) and "less than SGHMC: – (" in both.line
+    assert math.isnan(both.difference) and "less than SGHMC: – (" in both.line("paper")
     assert undecided(judge(constant(), [4.0])) and undecided(judge(constant(), []))
     assert undecided(judge(claim(), LEFT)) and undecided(judge(claim(rule="paired"), LEFT, [NAN] * len(LEFT)))
     assert undecided(judge(claim(rule="paired"), [4.0], [5.0]))
@@ -200,7 +201,7 @@ def test_failed_repeats_are_left_out_and_said() -> None:
         "1 of 5 repeats of c10/csghmc/error left out, without a value; "
         "2 of 5 repeats of c10/sghmc/error left out, without a value"
     )
-    assert f": holds ({found.reason}); the paper" in found.line
+    assert f": holds ({found.reason}); the paper" in found.line("paper")
     assert (found.n_left, found.n_right) == (4, 3)
     assert (found.low, found.high) == (plain.low, plain.high)
 
@@ -219,10 +220,10 @@ def test_equal_repeats_give_an_interval_without_width() -> None:
     # (1 − p)³ = 5 %: with a larger p three equal values are rarer than that.
     said = "no spread between the repeats: another would differ with a probability of up to 63 %"
     assert (found.verdict, found.reason) == ("holds", said)
-    assert "−0.2000 [−0.2000, −0.2000] (detectable unknown)" in found.line
-    assert judge(claim(), [0.1] * 3, [0.1] * 3).verdict == "cannot be told"
+    assert "−0.2000 [−0.2000, −0.2000] (detectable unknown)" in found.line("paper")
+    assert judge(claim(), [0.1] * 3, [0.1] * 3).verdict == "inconclusive"
     # Without a tolerance even this shows no equality.
-    assert judge(claim(direction="equal"), [0.1] * 3, [0.1] * 3).verdict == "cannot be told"
+    assert judge(claim(direction="equal"), [0.1] * 3, [0.1] * 3).verdict == "inconclusive"
     assert judge(claim(direction="equal", tolerance=0.1), [0.1] * 3, [0.1] * 3).verdict == "holds"
     one_side = judge(claim(), [25.0] * 3, [18.0, 19.0, 17.0])
     assert (one_side.high - one_side.low) / 2 == pytest.approx(stats.t.ppf(0.975, 2) / math.sqrt(3))
@@ -236,7 +237,7 @@ def test_equal_repeats_give_an_interval_without_width() -> None:
         "no spread between the pairs"
     )
     nothing = judge(claim(rule="paired"), [0.1 + 0.2, 0.3], [0.3, 0.3])
-    assert (nothing.low, nothing.high, nothing.verdict) == (0, 0, "cannot be told")
+    assert (nothing.low, nothing.high, nothing.verdict) == (0, 0, "inconclusive")
     large = judge(claim(rule="paired"), [1e6, 1e6 + 1e-3, 1e6 + 3e-3], [1e6] * 3)
     assert large.high > large.low
 
@@ -258,32 +259,50 @@ def test_infinite_values_decide_nothing() -> None:
         ([3.9, 4.0, 3.8], [4.2, 4.1], "−0.250 [−0.499, −0.001] (detectable 0.33): holds"),  # not −0.00
         ([1200, 1300, 1250], [1900, 2000, 1800], "−650 [−860, −440] (detectable 280): holds"),
         ([12e4, 13e4], [19e4, 20e4], "−70,000 [−100,000, −40,000] (detectable 40,000): holds"),
-        ([0.1, 0.301], [0.3, 0.102], "0.00 [−0.61, 0.61] (detectable 0.80): cannot be told"),  # of −0.0005
-        ([1e-8, 2e-8], [1e-8, 3e-8], "−5e−09 [−7.4e−08, 6.4e−08] (detectable 9.0e−08): cannot be told"),
+        ([0.1, 0.301], [0.3, 0.102], "0.00 [−0.61, 0.61] (detectable 0.80): inconclusive"),  # of −0.0005
+        ([1e-8, 2e-8], [1e-8, 3e-8], "−5e−09 [−7.4e−08, 6.4e−08] (detectable 9.0e−08): inconclusive"),
     ],
 )
 def test_the_line_has_two_digits_of_the_half_width(left: list[float], right: list[float], shown: str) -> None:
-    line = judge(claim(), left, right).line
+    line = judge(claim(), left, right).line("paper")
     assert line == f"cSGHMC errs less than SGHMC: {shown}; the paper's own numbers: not published"
 
 
 def test_a_spread_of_rounding_errors_is_not_shown_as_one() -> None:
     found = judge(claim(direction="greater"), [0.5, math.nextafter(0.5, 1)], [0.3, 0.3])
-    assert found.high > found.low and "0.2000 [0.2000, 0.2000]" in found.line
+    assert found.high > found.low and "0.2000 [0.2000, 0.2000]" in found.line("paper")
 
 
 def test_the_line_of_a_tolerance_names_it() -> None:
     asked = constant(17.65, direction="equal", tolerance=0.5, text="cSGLD finds what theory\n expects.")
-    line = judge(asked, [17.7, 17.5, 17.9, 17.6], (), of(6.7, 0.52, 10)).line
+    line = judge(asked, [17.7, 17.5, 17.9, 17.6], (), of(6.7, 0.52, 10)).line("paper")
     assert line == (
         "cSGLD finds what theory expects: 0.03 [−0.25, 0.30], allowed ±0.5 (detectable 0.36): holds; "
-        "the paper's own numbers: does not hold"
+        "the paper's own numbers: not seen in them"
     )
 
 
 def test_a_constant_that_the_paper_prints_is_not_held_against_itself() -> None:
     found = judge(constant(6.7, direction="equal", tolerance=0.5), [6.6, 6.9, 6.7], (), of(6.7, 0.1, 10))
-    assert found.line.endswith("holds; the constant is the paper's own number") and found.published == "not published"
+    assert (
+        found.line("paper").endswith("holds; the constant is the paper's own number")
+        and found.published == "not published"
+    )
+
+
+@pytest.mark.parametrize(
+    ("scale", "words"),
+    [
+        ("smoke", "not seen at this scale"),
+        ("cpu", "not seen at this scale"),
+        ("gpu", "does not hold"),
+        ("paper", "does not hold"),
+    ],
+)
+def test_smaller_networks_or_less_data_than_a_papers_refute_nothing(scale: str, words: str) -> None:
+    found = judge(claim(direction="greater"), LEFT, RIGHT, of(3.95, 0.01), of(4.09, 0.01))
+    assert found.verdict == found.published == "does not hold"
+    assert found.line(scale).endswith(f": {words}; the paper's own numbers: not seen in them")
 
 
 # Families of claims
@@ -321,7 +340,7 @@ def test_a_family_is_decided_as_by_the_steps_of_the_textbook() -> None:
                 break
             decided.add(one)
         words = [found.verdict for found in holm(with_p(p))]
-        assert words == ["holds" if i in decided else "cannot be told" for i in range(len(p))]
+        assert words == ["holds" if i in decided else "inconclusive" for i in range(len(p))]
 
 
 def test_adjusted_p_values_are_those_of_all_subsets_by_bonferroni() -> None:
@@ -369,10 +388,12 @@ def test_a_family_takes_back_what_a_claim_alone_decides() -> None:
     alone = judge(claim(must_decide=True), [3.9, 4.0, 3.8], [4.2, 4.4, 4.1])  # p = .041
     open_one = judge(claim(), LEFT, [4.2, 4.9, 4.0])
     found, other = holm([alone, open_one])
-    assert (alone.verdict, found.verdict, other.verdict) == ("holds", *["cannot be told"] * 2)
+    assert (alone.verdict, found.verdict, other.verdict) == ("holds", *["inconclusive"] * 2)
     assert found.adjusted_p == pytest.approx(2 * alone.p) and found.owed and not alone.owed
     assert (found.low, found.high, found.detectable, found.p) == (alone.low, alone.high, alone.detectable, alone.p)
-    assert found.line == alone.line.replace(": holds;", f": cannot be told, Holm-adjusted p {found.adjusted_p:.3f};")
+    assert found.line("paper") == alone.line("paper").replace(
+        ": holds;", f": inconclusive, Holm-adjusted p {found.adjusted_p:.3f};"
+    )
 
 
 @pytest.mark.parametrize(
@@ -381,7 +402,7 @@ def test_a_family_takes_back_what_a_claim_alone_decides() -> None:
 )
 def test_an_adjusted_p_value_is_shown_on_its_side_of_the_level(p: float, shown: str) -> None:
     (found,) = holm(with_p([p]))
-    assert f": {found.verdict}, Holm-adjusted p {shown}; the paper" in found.line
+    assert f": {found.verdict}, Holm-adjusted p {shown}; the paper" in found.line("paper")
 
 
 def test_claims_without_an_interval_or_spread_keep_their_verdicts_in_a_family() -> None:
@@ -390,9 +411,9 @@ def test_claims_without_an_interval_or_spread_keep_their_verdicts_in_a_family() 
     assert [v.p for v in (*missing, same, differ)] == [1, 1, 1, 1, 0]
     found = holm([*missing, same, differ])
     assert [v.adjusted_p for v in found] == [1, 1, 1, 1, 0]
-    assert [v.verdict for v in found] == [*["cannot be told"] * 4, "does not hold"]
-    assert ": cannot be told, Holm-adjusted p 1.0 (no interval: one repeat of" in found[0].line
-    assert ": does not hold, Holm-adjusted p 0 (no spread between the repeats" in found[-1].line
+    assert [v.verdict for v in found] == [*["inconclusive"] * 4, "does not hold"]
+    assert ": inconclusive, Holm-adjusted p 1.0 (no interval: one repeat of" in found[0].line("paper")
+    assert ": does not hold, Holm-adjusted p 0 (no spread between the repeats" in found[-1].line("paper")
     # It counts in the family: Bonferroni's factor of the other claim is two.
     _, decided = holm([missing[0], judge(claim(), LEFT, RIGHT)])
     assert decided.adjusted_p == pytest.approx(2 * decided.p)

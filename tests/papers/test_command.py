@@ -48,6 +48,17 @@ def test_a_dry_run_and_a_list_run_nothing(tmp_path: Path, capsys: pytest.Capture
     assert not (tmp_path / "store").exists()
 
 
+def test_a_list_fits_into_80_columns_and_says_that_its_numbers_are_hours(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["reproduce", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80 and all(any(line.split()[:1] == [name] for line in lines) for name in every())
+    heads = next(i for i, line in enumerate(lines) if line.split()[:1] == ["name"])
+    assert lines[heads - 1].split() == ["hours,"] * 3 and lines[heads].split()[-3:] == ["cpu", "gpu", "paper"]
+
+
 def test_missing_data_are_said_and_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "data").mkdir()
     store = tmp_path / "store"

@@ -103,14 +103,14 @@ def test_a_family_is_corrected_and_the_pages_say_so(tmp_path: Path, monkeypatch:
         stored = folder.table("claims")
         assert stored is not None
         assert all((p is not None) == one.family for p in stored["adjusted_p"].to_pylist())
-        assert stored["line"].to_pylist() == [v.line for v in found]
+        assert stored["line"].to_pylist() == [v.line("cpu") for v in found]
         pages.write_index(folder.root, "", "cpu")
         for file in (f"{one.name}/index.html", "index.html"):
             assert (said in (tmp_path / str(one.family) / file).read_text()) == one.family
         listed = (tmp_path / str(one.family) / "README.md").read_text()
         assert (said.replace("&#39;", "'") in listed) == one.family
         shown[one.family] = found
-    (decided,) = [n for n, v in enumerate(shown[False]) if v.verdict != "cannot be told"]
+    (decided,) = [n for n, v in enumerate(shown[False]) if v.verdict != "inconclusive"]
     assert shown[True][decided].adjusted_p == pytest.approx(len(claims) * shown[False][decided].p)
 
 

@@ -14,6 +14,7 @@ import pytest
 from raychains.core.config import Compare
 from raychains.data.root import rooted
 from raychains.papers import pages, plan_status
+from raychains.papers.claims import VERDICTS
 from raychains.papers.pages import Folder
 from raychains.store import Storage
 from tests.papers.planned import FEW, every
@@ -68,7 +69,7 @@ def test_the_index_counts_their_claims_and_shows_their_figures(tmp_path: Path) -
     assert sorted(name for name, *_ in counted) == NAMES
     for name, state, *numbers in counted:
         verdicts = [row["verdict"] for row in pq.read_table(RESULTS / name / "claims.parquet").to_pylist()]
-        assert [int(n or 0) for n in numbers] == [verdicts.count(word) for word in pages.VERDICTS]
+        assert [int(n or 0) for n in numbers] == [verdicts.count(word) for word in VERDICTS]
         parts = json.loads((RESULTS / name / "about.json").read_text())["parts"].values()
         assert (state == "done") == all(part["status"] == "done" for part in parts)
 

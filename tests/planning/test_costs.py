@@ -21,7 +21,7 @@ from raychains.data.prepared.manifest import Manifest, Shard, Split
 from raychains.planning import methods
 from raychains.planning.costs import costs, draws, predicted
 from raychains.planning.presets import default_arms
-from raychains.report.terminal import cost_lines
+from raychains.report.terminal import cost_lines, plan_table
 from raychains.store import ChainStore, RunStore, Storage, codec
 from tests.checks import refused
 
@@ -170,3 +170,15 @@ def test_members_that_chains_start_at_are_not_evaluated() -> None:
     kept = sum(expected_samples(spec) for spec in planned.comparison.of_arms().values())
     assert found.samples == kept + len(planned.comparison.starts), "each member has a sample"
     assert found.prediction_bytes == kept * predicted(task, planned.comparison.split)
+
+
+def test_a_plan_says_once_what_is_the_same_in_every_arm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Steps and gradient evaluations have columns where they are no multiple of the length: of chains with a start."""
+    store = ["--store", str(tmp_path)]
+    assert main(["plan", "--task", "digits", *store]) == 0
+    said = capsys.readouterr().out
+    assert "One epoch: 10 steps of a chain, 500 gradient evaluations." in said and "steps per chain" not in said
+    assert main(["plan", "--task", "mixture25", *store]) == 0
+    assert "One " not in (said := capsys.readouterr().out) and "50000/200000" in said
+    started = plan_table(default_arms.run(Run(task="digits", sampler="mile", epochs=60, chains=2)).comparison)
+    assert [str(column.header) for column in started.columns[-2:]] == ["steps per chain", "gradient evaluations"]

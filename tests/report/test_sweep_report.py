@@ -108,7 +108,8 @@ def test_the_headline_is_the_best_point(page: tuple[SweepStore, Page]) -> None:
 def test_the_terminal_s_table_is_the_page_s(page: tuple[SweepStore, Page]) -> None:
     store, found = page
     out = io.StringIO()
-    Console(file=out, width=160).print(shortened(store))
+    console = Console(file=out, width=160)
+    console.print(shortened(console, store))
     lines = [
         re.split(r"\s{2,}", line.strip())
         for line in out.getvalue().splitlines()
@@ -116,5 +117,11 @@ def test_the_terminal_s_table_is_the_page_s(page: tuple[SweepStore, Page]) -> No
     ]
     assert lines[0][:6] == [text for text, _ in found.rows[1]][:6] and len(lines) == 9
     out = io.StringIO()
-    Console(file=out, width=160).print(shortened(store, most=2))
+    console = Console(file=out, width=160)
+    console.print(shortened(console, store, most=2))
     assert "and 7 more" in out.getvalue() and out.getvalue().count("±") == 4
+    out = io.StringIO()
+    console = Console(file=out, width=64)
+    console.print(shortened(console, store))
+    said = out.getvalue()
+    assert "NLL" in said and "Chain" not in said and "Error" not in said and "0.2000 ± 0.0020" in said

@@ -68,7 +68,7 @@ def test_the_page_counts_resumed_chains_and_those_that_left_a_node(
     ):
         ChainStore(store.root, two.digest).begin(two, number, about)
     text = html(store, comparison)
-    assert "1 chain continued from a checkpoint" in text and "chains left a node that was about to go 3 times" in text
+    assert "1 chain continued from a checkpoint" in text and "chains left a draining node 3 times" in text
 
 
 def test_a_run_without_failures_or_whose_failed_chain_finished_since_has_no_such_section(
@@ -123,7 +123,7 @@ HAPPENINGS = [
     ),
     (
         events.Preempted(slot=2, digest="d" * 64),
-        ["slot 2 is given up", "node will be gone soon", "dddddddddddd resumes in another"],
+        ["slot 2 is given up", "node is draining", "dddddddddddd resumes in another"],
     ),
     (events.Stopping(reason="the store takes no more files"), ["stopping because the store takes no more files"]),
     (events.Stopping(), ["stopping: chains write checkpoints"]),

@@ -50,7 +50,7 @@ class Node:
         self.buried = False
         """Ray counts it as dead although it may still work."""
         self.leaves = False
-        """It will be gone soon, as Ray knows."""
+        """It is draining, as Ray knows."""
         self.actors: list[Actor] = []
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -15,7 +16,7 @@ from raychains.cli import main
 from raychains.core import duration
 from raychains.report.console import standard_output
 from raychains.status import Reader, RunState, StoreState, status_of
-from raychains.status.command import drawn
+from raychains.status.command import display
 from raychains.store import Storage
 from raychains.store.leases import STALE_AFTER, Leases
 from tests.report import runs
@@ -68,7 +69,7 @@ def test_the_same_as_lines_as_a_table_and_as_json(middle: Path, capsys: pytest.C
     )
     assert [part for part in parts if part not in running] == []
     console = Console(width=200, force_terminal=True, file=open("/dev/null", "w"), record=True)  # noqa: SIM115
-    console.print(drawn(status_of(str(middle)), 2))
+    display(console, status_of(str(middle)), 2)
     text = console.export_text()
     assert "40/60" in text and "… and 4 more" in text and text.count("waiting") == 1
     found = json.loads(said(capsys, str(middle), "--json"))
@@ -77,6 +78,22 @@ def test_the_same_as_lines_as_a_table_and_as_json(middle: Path, capsys: pytest.C
     assert found["chains"][1]["hosts"] == ["node-1", "node-2"]
     assert [(arm["gradients"], arm["to_spend"]) for arm in found["arms"]] == [(6000, 18000)]
     assert {p: p.stat().st_mtime_ns for p in middle.parents[1].rglob("*")} == before, "it only reads"
+
+
+@pytest.mark.parametrize(("width", "left_out"), [(80, ("chain s", "steps/s", "checkpoint")), (120, ())])
+def test_a_terminal_shows_no_line_wider_than_itself(middle: Path, width: int, left_out: tuple[str, ...]) -> None:
+    """What a chain does, and why one failed, is there at any width."""
+    for path in (middle, middle.parents[1]):
+        console = Console(width=width, force_terminal=True, file=io.StringIO(), record=True)
+        display(console, status_of(str(path)), 6)
+        text = console.export_text()
+        assert max(map(len, text.splitlines())) <= width
+        if path == middle:
+            assert "40/60" in text and "step 20" in " ".join(text.split())
+            assert all(digest[:12] in text for digest in comparison(6).chains())
+            heads = next(line for line in text.splitlines() if "worker" in line)
+            names = ("loss", "chain s", "steps/s", "samples", "checkpoint", "worker")
+            assert tuple(name for name in names if name not in heads) == left_out
 
 
 def test_preemptions_are_those_of_all_drivers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +108,7 @@ def test_preemptions_are_those_of_all_drivers(tmp_path: Path, capsys: pytest.Cap
     begin(root, spec, 5, preemptions=1)
     [chain] = run_state(tmp_path / "runs" / "small").chains
     assert (chain.restarts, chain.preemptions) == (4, 3)
-    assert "on here, 4 restarts, 3 of them since a node was about to go" in said(capsys, f"{tmp_path}/runs/small")
+    assert "on here, 4 restarts, 3 of them since a node was draining" in said(capsys, f"{tmp_path}/runs/small")
 
 
 def test_texts_of_the_store_do_not_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,7 +68,7 @@ class Dying(Guarded):
     So does a trial that is set up while there is a file ``die-early``; with a file ``stop`` it stops in its 36th step,
     alive; one that takes over an earlier trial's process dies while there is a file ``die-handed-over``. While the
     folder has a file ``slow``, the second half of a chain takes its time. One that makes its twelfth step while there
-    is a file ``leave`` is on a node that will be gone soon, as far as it can know; of several processes the others are.
+    is a file ``leave`` is on a draining node, as far as it can know; of several processes the others are.
     """
 
     def __init__(self, folder: str, pause: float = 0.0, val_split: float = 0.0) -> None:

@@ -178,7 +178,7 @@ def test_every_sample_report_and_result_is_that_of_the_undisturbed_sweep(
 
 
 def leaves(folder: Path, **more: Any) -> tuple[Diary, str]:
-    """A chain whose trial learns in its twelfth step that its node will be gone soon; no death is allowed."""
+    """A chain whose trial learns in its twelfth step that its node is draining; no death is allowed."""
     (folder / "leave").touch()
     diary, store = Diary(), str(folder / "store")
     one = options(folder) | {"task_settings": ("pause=0.1", f"folder={folder}"), "grid": ("lr=.05",), "cycles": 2}

@@ -171,5 +171,5 @@ gpu: Five cycles and two repeats, in bf16.
 OF_IMAGENET = """
 cpu gpu paper: SGD with BatchNorm is the chain of cSG-MCMC's Table 3.
 gpu: 60 epochs of each sampler and a quarter of SGD's, in bf16, for one GPU.
-cpu gpu paper: One repeat: no claim can be told.
+cpu gpu paper: One repeat: every claim is inconclusive.
 """

@@ -100,7 +100,8 @@ cpu gpu paper: The paper prints epochs, M and samples of a cycle, and no other s
     temperature, weight decay and SGHMC's 9 samples are ours.
 cpu gpu paper: 3 samples of a cycle are kept of Snapshot-SGDM as of cSGHMC, as the paper's sentence on both may be
     read; an earlier version of it has 2.
-cpu gpu paper: Neither the number of runs nor standard errors are published; with one repeat no claim can be told.
+cpu gpu paper: Neither the number of runs nor standard errors are published; with one repeat every claim is
+    inconclusive.
 gpu: A quarter of the epochs, in bf16: 120 epochs of four chains are ten days of one GPU.
 """,
     ),

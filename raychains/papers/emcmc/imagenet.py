@@ -86,7 +86,7 @@ cpu gpu paper: The paper's numbers are unreadable in the text that we have, and 
 cpu gpu paper: SGLD has Entropy-MCMC's momentum of 0.9, that is SGHMC's step. 16 samples do not divide into 3 cycles:
     12 are kept.
 cpu gpu paper: The step size falls to 0 in every cycle, the paper's to 1e-4.
-cpu gpu paper: With one repeat no claim can be told.
+cpu gpu paper: With one repeat every claim is inconclusive.
 gpu: A quarter of the epochs, in bf16.
 """,
     ),

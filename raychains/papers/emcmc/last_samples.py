@@ -13,7 +13,7 @@ from raychains.core import gpus
 from raychains.core.spec import ChainSpec
 from raychains.core.threads import threads
 from raychains.models.batchnorm import has_batchnorm
-from raychains.orchestration.point_evaluation import Bench
+from raychains.orchestration.point_evaluation import PointEvaluator
 from raychains.papers import NOT_SMOKE
 from raychains.papers.completed_run import CompletedRun, cell, kept
 from raychains.papers.csgmcmc import cifar
@@ -69,7 +69,7 @@ class Measured:
         plain = dataclasses.replace(like.task, settings={**like.task.settings, "augment": False})
         self.task: Task = tasks.build(plain)
         device = gpus.best() if gpus.is_gpu(gpus.best()) else None
-        self._bench = Bench(run.store.root, self.task, device)
+        self._evaluator = PointEvaluator(run.store.root, self.task, device)
         model = self.task.build_model(seed=0, lanes=1)
         self._norm = has_batchnorm(model)
         self.parameters = sum(p.numel() for p in model.parameters())
@@ -78,7 +78,7 @@ class Measured:
         """Return the split's metrics of one network, or what the point's settings ask for."""
         point: Point = combination([(c, one.spec, one.record) for c, one in parts], reestimate=self._norm, **settings)
         with threads(1):  # several wait for each other at every small layer
-            return self._bench.measure(self.task.splits()[split], point)
+            return self._evaluator.measure(self.task.splits()[split], point)
 
 
 def of_each(
@@ -89,14 +89,14 @@ def of_each(
 
     ``name`` is of the measurement and its settings: it names the files.
     """
-    bench: list[Measured] = []
+    built: list[Measured] = []
     rows: list[dict[str, Any]] = []
 
     def measured(number: int, one: Last) -> Sequence[Mapping[str, Any]]:
         run.tell(name, number, len(ends))
-        if not bench:
-            bench.append(Measured(run, one.spec))
-        return measure(bench[0], one)
+        if not built:
+            built.append(Measured(run, one.spec))
+        return measure(built[0], one)
 
     for number, one in enumerate(ends):
         file = f"{name}-{one.row}-{one.repeat}-r{REVISION}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SETTINGS = ("sampler_settings", "schedule_settings", "task_settings")
 """Options that hold further settings as NAME=VALUE: the user's and the preset's are joined."""
-INSTEAD: Mapping[str, tuple[str, ...]] = {"exploration": ("burn_in",)}
+CONFLICTS: Mapping[str, tuple[str, ...]] = {"exploration": ("burn_in",)}
 """Options that set the same in another way."""
 DEFAULTS: Mapping[str, Any] = {f.name: f.default for f in dataclasses.fields(Compare)}
 
@@ -181,7 +181,7 @@ def _refuse_its_own(options: Compare, preset: Preset, task: Task | None) -> None
                 theirs = settings.read(name, getattr(options, name))
                 wrong |= {f"{name} {n}": theirs[n] for n in ours if n in theirs}
                 continue
-            for other in (name, *INSTEAD.get(name, ())):
+            for other in (name, *CONFLICTS.get(name, ())):
                 if not _left_out(options, other):
                     wrong[other] = getattr(options, other)
     for name, value in wrong.items():

@@ -9,10 +9,12 @@ import pandas as pd
 from raychains.inference.sweep_data import Sweep, short
 from raychains.planning.sweep_plan import FAILED, FINISHED, STOPPED, shown
 from raychains.plotting.tables import DASH, Cell, Row, Table, heads, seconds, terminal, with_error
+from raychains.report.console import fitting
 from raychains.report.tables import head
 from raychains.store import SweepStore
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table as RichTable
 
 METRICS = 2
@@ -59,10 +61,14 @@ def caption(sweep: Sweep) -> list[str]:
     return out
 
 
-def shortened(folder: SweepStore, *, most: int = 20) -> RichTable:
+def shortened(console: Console, folder: SweepStore, *, most: int = 20) -> RichTable:
     """Return a sweep's points for a terminal, the best first, at most so many."""
-    found = build(Sweep.of(folder), "#", METRICS)
-    count = len(found.rows)
+    sweep = Sweep.of(folder)
+    found = build(sweep, "#", METRICS)
+    count, columns = len(found.rows), len(found.columns)
     more = f"and {count - most} more: results.parquet and the report have all" if count > most else ""
+    title = f"{count} point{'s' * (count != 1)}, the best first"
     best = Table(found.corner, found.columns, found.rows[:most])
-    return terminal(best, f"{count} point{'s' * (count != 1)}, the best first", more)
+    # Costs go first, then the metrics that do not decide.
+    order = [columns - 1, columns - 2, *range(columns - 4, len(sweep.options), -1)]
+    return fitting(console, lambda left_out: terminal(best.without(left_out), title, more), order)
