@@ -33,6 +33,7 @@ from benchmarks.meter import OUTSIDE, Meter  # noqa: E402
 from benchmarks.simulated import Schedule  # noqa: E402
 from raychains.core.spec import ChainSpec, Part  # noqa: E402
 from raychains.orchestration import lease  # noqa: E402
+from raychains.orchestration.chain_sampling import Sampling  # noqa: E402
 from raychains.orchestration.chain_workers import ChainWorkers  # noqa: E402
 from raychains.orchestration.driver import Driver  # noqa: E402
 from raychains.orchestration.evaluation_queue import EvaluationQueue  # noqa: E402
@@ -41,7 +42,6 @@ from raychains.orchestration.outcome import DriverOutcome  # noqa: E402
 from raychains.orchestration.resource_config import ResourceConfig  # noqa: E402
 from raychains.orchestration.run import driver_of  # noqa: E402
 from raychains.orchestration.sample_pool import SamplePool  # noqa: E402
-from raychains.orchestration.sampling import Sampling  # noqa: E402
 from raychains.planning import Arm, Comparison  # noqa: E402
 from raychains.planning.coordinator import Coordinator  # noqa: E402
 from raychains.planning.eta import Speed  # noqa: E402

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from raychains.core.config import Run
 from raychains.core.spec import ChainSpec
+from raychains.orchestration.chain_sampling import Sampling
 from raychains.orchestration.outcome import DriverOutcome
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.run import driver_of
-from raychains.orchestration.sampling import Sampling
 from raychains.orchestration.session import connect
 from raychains.planning import Arm, Comparison
 from raychains.planning.coordinator import Ended, Event, SlotReady

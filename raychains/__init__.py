@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from raychains.core.config import Compare, Fit, Local, Run, Sweep
     from raychains.core.errors import ChainsFailed, Interrupted, RaychainsError, RayLost, UserError
     from raychains.core.spec import ChainSpec
-    from raychains.evaluation.base import Metric
+    from raychains.evaluation.evaluation import Metric
     from raychains.inference import PosteriorPredictive
     from raychains.measures import Measure
     from raychains.papers.reproduce import reproduce
@@ -80,7 +80,7 @@ _EXPORTS = {
     "core.errors": ("ChainsFailed", "Interrupted", "RaychainsError", "RayLost", "UserError"),
     "core.spec": ("ChainSpec",),
     "inference": ("PosteriorPredictive",),
-    "evaluation.base": ("Metric",),
+    "evaluation.evaluation": ("Metric",),
     "measures": ("Measure",),
     "papers.reproduce": ("reproduce",),
     "planning.events": ("Callback",),

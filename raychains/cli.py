@@ -449,7 +449,7 @@ def _do(command: str, options: Any) -> None:
             terminal.table()
     if command == "fit":
         from raychains.plotting.tables import terminal as as_text
-        from raychains.report.tables import choice
+        from raychains.report.run_tables import choice
 
         if (table := choice(result.store)) is not None:
             console.print(as_text(table))
@@ -514,7 +514,7 @@ def _reproduce(options: Any) -> None:
         return
     contents.select(options.names)  # an unknown name is refused before anything heavy is imported
     from raychains.papers import reproduce
-    from raychains.papers import terminal as published
+    from raychains.papers import reproduce_terminal as published
     from raychains.report.console import standard_output
     from raychains.report.terminal import Terminal
 

@@ -10,8 +10,8 @@ import pytest
 from raychains.orchestration import evaluator_pool, run
 from raychains.orchestration.worker_pool import WorkerPool
 from raychains.orchestration.workers import Workers
-from raychains.report import page
-from raychains.report.sweep import page as sweep_page
+from raychains.report import run_page
+from raychains.report.sweep import sweep_page
 
 
 @contextmanager
@@ -36,6 +36,6 @@ def pooled() -> Iterator[WorkerPool]:
 def unpaged() -> Iterator[None]:
     """Have runs and sweeps draw no page in the body: figures take longer than small chains."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (page, sweep_page):
+        for module in (run_page, sweep_page):
             patch.setattr(module, "write", lambda *_: None)
         yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -36,7 +37,7 @@ RAY = ("orchestration",)
 
 
 def room_of(module: str) -> str | None:
-    """``samplers`` of ``raychains.samplers.base``; None for the package itself and for others' modules."""
+    """``samplers`` of ``raychains.samplers.sampler``; None for the package itself and for others' modules."""
     parts = module.split(".")
     return parts[1] if parts[0] == "raychains" and len(parts) > 1 else None
 
@@ -91,6 +92,11 @@ def test_every_folder_and_module_of_the_package_is_a_room_of_the_plan() -> None:
     assert found - {"__init__", "__pycache__"} <= set(ROOMS)
 
 
+def test_file_names_are_unique() -> None:
+    found = Counter(file.name for file in files() if file.name != "__init__.py")
+    assert {name: count for name, count in found.items() if count > 1} == {}
+
+
 def test_a_room_imports_only_rooms_before_it() -> None:
     wrong = {}
     for file in files():
@@ -119,7 +125,7 @@ def test_only_the_rooms_of_ray_import_it() -> None:
 @pytest.mark.parametrize(
     ("room", "code", "wrong"),
     [
-        ("samplers", "from raychains.schedules.base import Schedule", False),
+        ("samplers", "from raychains.schedules.schedule import Schedule", False),
         ("samplers", "from raychains import store", True),
         ("samplers", "import raychains.store.codec", True),
         ("samplers", "from raychains import core, chain", True),
@@ -217,7 +223,7 @@ for arguments in (["--help"], ["compare", "--help"], ["--version"]):
         assert not end.code, end.code
 """
 DATA = """
-from raychains.data import augment, corrupted, sets, source
+from raychains.data import augment, cifar10_c, sets, source
 from tests.data import small
 for name in ("mnist", "cifar10", "cifar100"):
     with tempfile.TemporaryDirectory() as root:

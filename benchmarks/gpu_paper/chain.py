@@ -36,8 +36,8 @@ from raychains.core.sample import Progress, Sample
 from raychains.core.spec import ChainSpec
 from raychains.data import sets
 from raychains.data.root import rooted
-from raychains.evaluation.base import Array
 from raychains.evaluation.classification import reduce_classification
+from raychains.evaluation.evaluation import Array
 from raychains.planning.presets.arms import arms_of
 from raychains.planning.presets.named import Preset, Variant
 

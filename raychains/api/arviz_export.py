@@ -19,7 +19,7 @@ from raychains.chain.initialization import some
 from raychains.core.errors import UserError, near_miss, require, unknown_name
 from raychains.core.sample import THETA, SampleMeta
 from raychains.core.spec import ChainSpec, digest_of
-from raychains.evaluation.base import Array, Evaluation, gather
+from raychains.evaluation.evaluation import Array, Evaluation, gather
 from raychains.inference.families import Family, family_of
 from raychains.inference.predictive import Selection, chains_of, select
 from raychains.measures.draws import finished, labels_of, of_network, read, target_of, variables_of

@@ -18,7 +18,7 @@ from raychains.planning.budget import gradients_made
 from raychains.planning.costs import Costs, costs
 from raychains.planning.execution import workers_of
 from raychains.planning.presets import default_arms
-from raychains.store import ChainStore, Storage, SweepStore, chains, finished_chains, split_run_path
+from raychains.store import ChainStore, Storage, SweepStore, chain_store, finished_chains, split_run_path
 from raychains.tasks.prepared import check_name
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def rate(options: Plan) -> float | None:
     stores = [ChainStore(root, digest) for digest in finished]
     gradients = sum(gradients_made(specs[store.digest], store.records()) for store in stores)
     seconds = sum(
-        s.seconds() * chains.workers(records[max(records)] if (records := s.attempts()) else {}) for s in stores
+        s.seconds() * chain_store.workers(records[max(records)] if (records := s.attempts()) else {}) for s in stores
     )
     if not seconds:
         raise UserError(f"measured_on must be a run with finished chains, got {options.measured_on!r}")
@@ -113,7 +113,7 @@ def draw_report(
     Raises:
         UserError: no such run, or one without results; or runs that cannot be compared.
     """
-    from raychains.report import comparing, page
+    from raychains.report import comparing, run_page
 
     compare = options_of(Report)["compare"].checked(compare)
     if _is_sweep(path) and not compare:
@@ -126,7 +126,7 @@ def draw_report(
     others = [_loaded("compare", other, trust=trust) for other in compare]
     if others:
         comparing.check([result, *others])  # before anything is drawn
-    page.write(result.store, result.comparison)
+    run_page.write(result.store, result.comparison)
     if others:
         comparing.write([result, *others])
     return result

@@ -28,7 +28,7 @@ from raychains.core.errors import (
 from raychains.core.options import command_line
 from raychains.core.validation import is_int
 from raychains.data.root import root_of
-from raychains.evaluation.base import BINS
+from raychains.evaluation.evaluation import BINS
 from raychains.planning import Comparison
 from raychains.planning.ensemble_start import is_file
 from raychains.planning.events import Callback, Measuring, Message, RunEvent, Tick
@@ -290,7 +290,7 @@ def publish(
     Raises:
         ChainsFailed: some chains were given up; everything else is written.
     """
-    from raychains.report import page as pages
+    from raychains.report import run_page as pages
 
     if not outcome.failed:
         folder.remove_table("failed")  # of an earlier session, whose chains are through now

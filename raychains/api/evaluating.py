@@ -223,7 +223,7 @@ class _Evaluating:
         return {"lease": self.lease, "dropped": self.dropped, "evaluators": self.evaluators}
 
     def _all(self, views: Sequence[str], weights: Sequence[str], chosen: Sequence[Measure]) -> Result:
-        from raychains.report import page as pages
+        from raychains.report import run_page as pages
 
         self.callback.on(events.Evaluating(comparison=self.comparison))
         outcome = self._own()
@@ -316,7 +316,7 @@ class _Evaluating:
         return predictions(self.root, selection.task.splits()[self.comparison.split], selection.records)
 
     def _points(self, split: str, points: Sequence[Any]) -> list[dict[str, float]]:
-        from raychains.orchestration.points import measure
+        from raychains.orchestration.point_queue import measure
 
         def progress(done: int, total: int) -> None:
             self.callback.on(events.Measuring(what="points", done=done, total=total))

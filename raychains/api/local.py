@@ -15,7 +15,7 @@ from raychains.api.result import Result
 from raychains.core.config import Local
 from raychains.core.errors import UserError, renamed, require
 from raychains.data.root import rooted
-from raychains.planning.presets import local as local_arms
+from raychains.planning.presets import local_arms
 from raychains.tasks import Task
 
 if TYPE_CHECKING:

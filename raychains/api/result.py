@@ -206,9 +206,9 @@ class Result(InStore):
         return [*lines, *[f"and {more} more arm{'s' * (more > 1)}"] * (more > 0)]
 
     def _page_table(self) -> Table:
-        from raychains.report import tables
+        from raychains.report import run_tables
 
-        return tables.comparison(self._data())[0]
+        return run_tables.comparison(self._data())[0]
 
     def suspicions(self) -> list[str]:
         from raychains.report import suspicions

@@ -18,7 +18,7 @@ from raychains.core.user_code import import_folders
 if TYPE_CHECKING:
     from torch import nn
 
-    from raychains.inference.source import Source
+    from raychains.inference.ensemble_source import Source
 
 __all__ = ["app", "deployment"]
 
@@ -105,12 +105,12 @@ def _orchestration() -> ModuleType:
         UserError: the extra is not installed.
     """
     try:
-        from raychains.orchestration import serve
+        from raychains.orchestration import serve_deployment
     except ImportError as error:
         if (error.name or "").split(".")[0] == "raychains":
             raise
         raise UserError(INSTALL) from None
-    return serve
+    return serve_deployment
 
 
 def _application(options: Serve, model: nn.Module | None) -> Any:
@@ -119,7 +119,7 @@ def _application(options: Serve, model: nn.Module | None) -> Any:
 
 def _source(options: Serve, model: nn.Module | None = None) -> Source:
     """Return the source that the options name, with the samples that are there now."""
-    from raychains.inference.source import source_of
+    from raychains.inference.ensemble_source import source_of
 
     _orchestration()
     from raychains.orchestration.resource_config import check_share

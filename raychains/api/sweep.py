@@ -64,9 +64,9 @@ class SweepResult(InStore):
     def figures(self) -> Figures:
         """The figures of the sweep's page by name, each drawn when it is asked for."""
         from raychains.report.figures.mapping import Figures
-        from raychains.report.sweep import page
+        from raychains.report.sweep import sweep_page
 
-        return Figures(page.FIGURES, self._data())
+        return Figures(sweep_page.FIGURES, self._data())
 
     def _data(self) -> sweep_data.Sweep:
         return sweep_data.Sweep.of(self.store)
@@ -122,7 +122,7 @@ def _with_stored_start(options: Sweep) -> Sweep:
 
 def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackList, task: Task | None) -> SweepResult:
     from raychains.inference import sweep_results
-    from raychains.orchestration import sweep
+    from raychains.orchestration import sweep_experiment
     from raychains.orchestration.optuna_search import import_optuna
 
     plan, root = planned.plan, Storage(options.store)
@@ -143,8 +143,8 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
         shared = dataclasses.replace(planned.points.options, bins=resources.bins)
         shared = with_start(located(shared), planned.points.start)
 
-        def trials() -> sweep.SweepOutcome:
-            return sweep.run(
+        def trials() -> sweep_experiment.SweepOutcome:
+            return sweep_experiment.run(
                 planned, options=shared, task=task, folder=folder, resources=resources, callback=callback, lease=lease
             )
 
@@ -166,9 +166,9 @@ def publish(folder: SweepStore, failed: Mapping[str, str]) -> SweepResult:
     Raises:
         ChainsFailed: some chains were given up; everything else is written.
     """
-    from raychains.report.sweep import page
+    from raychains.report.sweep import sweep_page
 
-    page.write(folder)
+    sweep_page.write(folder)
     check_failed(failed, "chains of the sweep", folder)
     return SweepResult(folder, failed)
 
@@ -179,12 +179,12 @@ def draw(path: str) -> SweepResult:
     Raises:
         UserError: no such sweep, or one without results.
     """
-    from raychains.report.sweep import page
+    from raychains.report.sweep import sweep_page
 
     folder = load_sweep(path)
     if not folder.exists() or folder.table("results") is None:
         raise UserError(f"run must be a run or a sweep with results, got {path!r}: continue it with `resume=True`")
-    page.write(folder)
+    sweep_page.write(folder)
     return SweepResult(folder, {})
 
 

@@ -15,7 +15,7 @@ from raychains.data.root import rooted
 from raychains.planning.reports import REPORTS
 
 if TYPE_CHECKING:
-    from raychains.orchestration.train import RunConfig, ScalingConfig, TorchTrainer
+    from raychains.orchestration.train_loop import RunConfig, ScalingConfig, TorchTrainer
     from raychains.tasks import Task
 
 __all__ = ["trainer"]
@@ -88,7 +88,7 @@ def trainer(
     Raises:
         UserError: an option that is unknown, out of range or Train's own; a density.
     """
-    from raychains.orchestration import task_payload, train
+    from raychains.orchestration import task_payload, train_loop
     from raychains.orchestration.user_parts import UserParts
 
     for name, instead in TRAINS.items():
@@ -96,8 +96,8 @@ def trainer(
             raise UserError(f"{name} must be left out of a trainer, got {shown(options[name])}: use {instead}")
     integer("repeat", repeat)
     positive_int("reports", reports)
-    scaling = train.scaling(num_workers, scaling_config)
-    ok = run_config is None or isinstance(run_config, train.RunConfig)
+    scaling = train_loop.scaling(num_workers, scaling_config)
+    ok = run_config is None or isinstance(run_config, train_loop.RunConfig)
     require(ok, "run_config", run_config, "be a ray.train.RunConfig")
     own = {
         "chains": 1,
@@ -112,10 +112,10 @@ def trainer(
     made = located(made)
     with rooted(made.data_root):
         try:
-            planned = train.plan(made, given, repeat)  # what is wrong is said here, not in every worker
+            planned = train_loop.plan(made, given, repeat)  # what is wrong is said here, not in every worker
         except UserError as error:  # the options call it so
             raise UserError(str(error).replace("workers_per_chain", "num_workers")) from None
         proof.prove(planned.spec, planned.start).warn()
     made = with_start(made, planned.start)
-    settings = train.TrainSettings(options=made, parts=UserParts.of(given), repeat=repeat, reports=reports)
-    return train.chain_trainer(settings, scaling, run_config or train.RunConfig())
+    settings = train_loop.TrainSettings(options=made, parts=UserParts.of(given), repeat=repeat, reports=reports)
+    return train_loop.chain_trainer(settings, scaling, run_config or train_loop.RunConfig())

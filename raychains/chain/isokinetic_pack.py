@@ -17,8 +17,8 @@ from torch.utils import _pytree as pytree
 
 from raychains.chain.compiler import compiled
 from raychains.chain.pack_row import Row
-from raychains.samplers.base import wide
 from raychains.samplers.isokinetic import Isokinetic
+from raychains.samplers.sampler import wide
 from raychains.schedules import ScheduleValues
 
 NOISE_AHEAD = 8192

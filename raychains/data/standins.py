@@ -23,7 +23,7 @@ import numpy as np
 
 from raychains.core.errors import UserError
 from raychains.core.validation import integer
-from raychains.data import catalogue, corrupted, standin_manifest, uci
+from raychains.data import catalogue, cifar10_c, standin_manifest, tabular
 from raychains.data.catalogue import Entry
 from raychains.data.fetch import alone
 from raychains.data.standin_manifest import Declaration
@@ -46,7 +46,7 @@ def make(
     train: int = 200,
     test: int = 100,
     seed: int = 0,
-    corruptions: int = len(corrupted.CORRUPTIONS),
+    corruptions: int = len(cifar10_c.CORRUPTIONS),
 ) -> Path:
     """Make a data root of stand-ins: every image set of the catalogue, CIFAR-10-C, the UCI tables and a folder of JPEG
     files.
@@ -69,7 +69,7 @@ def make(
     Raises:
         UserError: an argument out of range; a folder that holds anything else, or that cannot be written.
     """
-    most = len(corrupted.CORRUPTIONS)
+    most = len(cifar10_c.CORRUPTIONS)
     for field, value in (("train", train), ("test", test)):
         integer(field, value, FEWEST)
     integer("seed", seed)
@@ -118,7 +118,7 @@ def _complete(folder: Path, made: dict[str, int]) -> bool:
 
 def _fits(present: Mapping[str, int], made: Mapping[str, int]) -> bool:
     """Return whether stand-ins are these, or have more types of corruption."""
-    most = {"corruptions": len(corrupted.CORRUPTIONS)}
+    most = {"corruptions": len(cifar10_c.CORRUPTIONS)}
     present, made = {**most, **present}, {**most, **made}
     return present == {**made, "corruptions": max(present["corruptions"], made["corruptions"])}
 
@@ -159,23 +159,23 @@ def _everything(train: int, test: int, seed: int, corruptions: int | None = None
                 yield entry.name, str(Path(entry.folder, file.name)), content, {split: len(labels)}
     test_images = _tests("cifar10", test)
     pictures, labels = _images(catalogue.SETS["cifar10"], "test", test_images, seed)
-    severe = np.tile(labels, corrupted.SEVERITIES)
-    yield corrupted.NAME, f"{corrupted.FOLDER}/labels.npy", _npy(severe), {"test": test_images}
-    for kind in corrupted.CORRUPTIONS[:corruptions]:
-        spoilt = corrupted_images(pictures, kind, corrupted.SEVERITIES, seed=seed)
-        yield corrupted.NAME, f"{corrupted.FOLDER}/{kind}.npy", _npy(spoilt.transpose(0, 2, 3, 1)), {}
+    severe = np.tile(labels, cifar10_c.SEVERITIES)
+    yield cifar10_c.NAME, f"{cifar10_c.FOLDER}/labels.npy", _npy(severe), {"test": test_images}
+    for kind in cifar10_c.CORRUPTIONS[:corruptions]:
+        spoilt = corrupted_images(pictures, kind, cifar10_c.SEVERITIES, seed=seed)
+        yield cifar10_c.NAME, f"{cifar10_c.FOLDER}/{kind}.npy", _npy(spoilt.transpose(0, 2, 3, 1)), {}
     yield "hmc-cifar10", "hmc-cifar10/probabilities.npy", _npy(_sure(labels, 10)), {"test": test_images}
-    for table in uci.TABLES.values():
+    for table in tabular.TABLES.values():
         assert table.counts is not None
         counts = _shares(dict(table.counts), train)
         numbers = table_rows(table.name, counts, table.features, seed=seed)
         named = {str(c): n for c, n in counts.items()}
-        yield table.name, f"{uci.FOLDER}/{table.file}", _lines(numbers), named
-    for real in uci.REGRESSION_TABLES.values():
+        yield table.name, f"{tabular.FOLDER}/{table.file}", _lines(numbers), named
+    for real in tabular.REGRESSION_TABLES.values():
         numbers = regression_rows(real.name, train, real.features, seed=seed)
         head = ",".join(real.columns).encode() + b"\n" if real.columns else b""
         body = _lines(numbers, "," if head else " ")
-        yield real.name, f"{uci.FOLDER}/{real.file}", head + body, {uci.EXAMPLES: train}
+        yield real.name, f"{tabular.FOLDER}/{real.file}", head + body, {tabular.EXAMPLES: train}
     for split, n in (("train", train), ("val", test)):
         for picture, content in _jpegs(split, n, seed):
             yield PICTURES, f"{PICTURES}/{split}/{picture}", content, {split: n}

@@ -1,5 +1,5 @@
 """Pure functions from samples to predictions, rows and metrics."""
 
-from raychains.evaluation.base import Evaluation, Metric, Reduced
+from raychains.evaluation.evaluation import Evaluation, Metric, Reduced
 
 __all__ = ["Evaluation", "Metric", "Reduced"]

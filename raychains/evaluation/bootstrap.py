@@ -14,8 +14,8 @@ import numpy as np
 
 from raychains.core.errors import UserError, require
 from raychains.evaluation import metrics
-from raychains.evaluation.base import BINS, Array, Rows
-from raychains.evaluation.calibration import mass_bin, width_bin
+from raychains.evaluation.calibration_error import mass_bin, width_bin
+from raychains.evaluation.evaluation import BINS, Array, Rows
 
 LEVEL = 0.95
 RESAMPLES = 1000

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from raychains.core import gpus, tree
 from raychains.core.errors import UserError
 from raychains.core.tree import Tree
-from raychains.evaluation import calibration, metrics
-from raychains.evaluation.base import (
+from raychains.evaluation import calibration_error, metrics
+from raychains.evaluation.evaluation import (
     BINS,
     Array,
     Metric,
@@ -148,7 +148,7 @@ class Classification(Predicting):
         found |= {
             "ece": metrics.ece(rows, self.bins) if known else np.nan,
             "ece_mass": metrics.ece_mass(rows, self.bins) if known else np.nan,
-            "classwise_ece": calibration.classwise_error(add_sums(parts)["classwise"]),
+            "classwise_ece": calibration_error.classwise_error(add_sums(parts)["classwise"]),
             "entropy": metrics.of_points("entropy", rows),
             "mutual_information": metrics.of_points("mutual_information", rows) if known else np.nan,
         }
@@ -309,7 +309,7 @@ def reduce_classification(
     ``expected_entropy`` (mean entropy of the p_s) in nats, ``brier`` = Σ_c (p̄_c − 1[c = label])², ``top5`` (whether
     the label is among the five most probable classes, of equally probable ones the first: `metrics.in_top`).
 
-    Sums: ``classwise``, those of `calibration.classwise_sums` over ``bins`` bins; nan where a probability is.
+    Sums: ``classwise``, those of `calibration_error.classwise_sums` over ``bins`` bins; nan where a probability is.
     """
     at = np.arange(len(labels))
     average = Average(blocks[0].shape)
@@ -342,5 +342,5 @@ def reduce_average(
     }
     known = bool(np.isfinite(mean).all())
     shape = (3, mean.shape[1], bins)
-    sums = calibration.classwise_sums(mean, labels, bins) if known else np.full(shape, np.nan)
+    sums = calibration_error.classwise_sums(mean, labels, bins) if known else np.full(shape, np.nan)
     return Reduced(rows=rows, curves=curves or {}, sums={"classwise": sums})

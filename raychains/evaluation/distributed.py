@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from raychains.core import gpus
-from raychains.evaluation.base import Array, Metric, Reduced, normalised
+from raychains.evaluation.evaluation import Array, Metric, Reduced, normalised
 from raychains.evaluation.regression import Inputs, Measured, averages, mixed, mixture_moments, outputs
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from raychains.evaluation.base import Array, DrawSums, Metric, draws_of
+from raychains.evaluation.evaluation import Array, DrawSums, Metric, draws_of
 from raychains.evaluation.moments import Gaussian
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from raychains.core.errors import RaychainsError
-from raychains.evaluation.base import Array
-from raychains.evaluation.diagnostics import ess, r_hat
+from raychains.evaluation.evaluation import Array
+from raychains.evaluation.mcmc_diagnostics import ess, r_hat
 from raychains.evaluation.moments import Reference
 
 Function = Callable[[Array], Array]

@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from raychains.evaluation import calibration
-from raychains.evaluation.base import BINS, Array, Rows, finite
+from raychains.evaluation import calibration_error
+from raychains.evaluation.evaluation import BINS, Array, Rows, finite
 
 TOP = 5
 """Classes among which the label may be for the top-5 error."""
@@ -24,12 +24,12 @@ ROUNDING = 1e-12
 
 def ece(rows: Rows, bins: int = BINS) -> float:
     """Return the expected calibration error of the top class over equal-width bins, in [0, 1] (Guo et al. 2017)."""
-    return calibration.expected_error(calibration.equal_width(rows, bins))
+    return calibration_error.expected_error(calibration_error.equal_width(rows, bins))
 
 
 def ece_mass(rows: Rows, bins: int = BINS) -> float:
     """Return the expected calibration error of the top class over bins of equally many examples, in [0, 1]."""
-    return calibration.expected_error(calibration.equal_mass(rows, bins))
+    return calibration_error.expected_error(calibration_error.equal_mass(rows, bins))
 
 
 def of_points(name: str, rows: Rows) -> float:

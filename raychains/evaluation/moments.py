@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from raychains.core.errors import require
-from raychains.evaluation.base import Array, DrawSums, Metric, Reduced, draws_of, finite, gather
+from raychains.evaluation.evaluation import Array, DrawSums, Metric, Reduced, draws_of, finite, gather
 
 MOST_NAMED = 20
 """Coordinates whose mean and standard deviation are metrics."""

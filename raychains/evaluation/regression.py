@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from raychains.core import gpus, tree
 from raychains.core.tree import Tree
 from raychains.evaluation import metrics as measures
-from raychains.evaluation.base import (
+from raychains.evaluation.evaluation import (
     Array,
     Metric,
     Reduced,

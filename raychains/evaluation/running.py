@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from raychains.evaluation.base import Array, Evaluation
 from raychains.evaluation.classification import Average, Classification
+from raychains.evaluation.evaluation import Array, Evaluation
 
 
 class RunningEnsemble:

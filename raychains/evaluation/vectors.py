@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from raychains.evaluation.base import Array
+from raychains.evaluation.evaluation import Array
 
 Tensors = Mapping[str, Any]
 """A sample's named torch tensors, on any device and of any precision."""

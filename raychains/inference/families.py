@@ -13,9 +13,9 @@ from torch.distributions import Categorical, Distribution, Normal
 
 from raychains.core.errors import UserError
 from raychains.core.tree import Tree
-from raychains.evaluation.base import Array, normalised
 from raychains.evaluation.classification import Average, log_probabilities
-from raychains.evaluation.positions import probabilities
+from raychains.evaluation.evaluation import Array, normalised
+from raychains.evaluation.position_classification import probabilities
 from raychains.evaluation.regression import gaussians, mixture_moments, moments, outputs
 from raychains.inference.ensemble import noise_to_json
 from raychains.tasks import Task

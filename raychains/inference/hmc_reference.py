@@ -19,8 +19,8 @@ from raychains.chain import packable
 from raychains.core.errors import UserError, require
 from raychains.core.spec import digest_of
 from raychains.core.threads import threads
-from raychains.evaluation import diagnostics, hmc
-from raychains.evaluation.base import Array, Evaluation
+from raychains.evaluation import hmc, mcmc_diagnostics
+from raychains.evaluation.evaluation import Array, Evaluation
 from raychains.models import stacked
 from raychains.store import Storage, codec
 from raychains.tasks import Task
@@ -118,7 +118,7 @@ def reference(
             seen = np.concatenate([b[:, :, np.unique(probes)] for b in blocks], axis=1).astype(np.float64)
             seen = seen.reshape(*seen.shape[:2], -1)
             seen = seen[:, :, seen.min((0, 1)) < seen.max((0, 1))]  # a known σ never moves
-            r_hat, ess = float(diagnostics.r_hat(seen).max()), float(diagnostics.ess(seen).min())
+            r_hat, ess = float(mcmc_diagnostics.r_hat(seen).max()), float(mcmc_diagnostics.ess(seen).min())
             if r_hat < MOST_R_HAT and ess >= LEAST_ESS:
                 break
             if len(rounds) == MOST_ROUNDS:

@@ -49,7 +49,7 @@ def card(about: Mapping[str, Any], accepted: Accepted, url: str) -> dict[str, An
     """Return the card as JSON.
 
     Args:
-        about: of `raychains.inference.source.Loaded`.
+        about: of `raychains.inference.ensemble_source.Loaded`.
         accepted: the requests that are answered.
         url: where they are sent.
     """

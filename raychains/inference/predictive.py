@@ -21,7 +21,7 @@ from raychains.core.spec import ChainSpec
 from raychains.core.tree import Tree
 from raychains.core.user_code import is_local, is_path
 from raychains.core.validation import integer, is_int, is_number
-from raychains.evaluation.base import fed, normalised
+from raychains.evaluation.evaluation import fed, normalised
 from raychains.evaluation.regression import outputs
 from raychains.inference.families import family_of
 from raychains.inference.networks import first_input, refused, tree_of

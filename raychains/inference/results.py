@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from raychains.evaluation.base import BINS, Metric
 from raychains.evaluation.bootstrap import with_intervals
+from raychains.evaluation.evaluation import BINS, Metric
 from raychains.planning.comparison import Comparison
 from raychains.plotting.tables import DASH, with_error
 from raychains.store import RunStore

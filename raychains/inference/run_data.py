@@ -14,13 +14,13 @@ from raychains import schedules
 from raychains.chain.sample_index import expected_samples
 from raychains.core.errors import RaychainsError, UserError
 from raychains.core.spec import ChainSpec
-from raychains.evaluation.base import Evaluation, Metric
+from raychains.evaluation.evaluation import Evaluation, Metric
 from raychains.inference import results
 from raychains.inference.predictive import dropped_chains
 from raychains.planning import Arm, Comparison
 from raychains.plotting.arm_styles import ArmStyles
 from raychains.store import ChainStore, RunStore
-from raychains.store.chains import preemptions
+from raychains.store.chain_store import preemptions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -209,7 +209,7 @@ def built_in_metrics(measured: Collection[str]) -> tuple[Metric, ...]:
     from raychains.evaluation.classification import Classification, OutOfDistribution
     from raychains.evaluation.exact import ModeCoverage, ModeShare
     from raychains.evaluation.moments import GaussianMoments, SampledMoments
-    from raychains.evaluation.positions import Positions
+    from raychains.evaluation.position_classification import Positions
     from raychains.evaluation.regression import Pointwise, Regression
 
     kinds: list[type[Evaluation]] = [Classification, Regression, Pointwise, OutOfDistribution, Positions]

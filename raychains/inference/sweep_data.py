@@ -12,7 +12,7 @@ import pandas as pd
 
 from raychains.core.errors import UserError
 from raychains.core.validation import is_number
-from raychains.evaluation.base import Metric
+from raychains.evaluation.evaluation import Metric
 from raychains.inference import results
 from raychains.inference.run_data import built_in_metrics, read_metrics
 from raychains.planning.sweep_plan import FAILED, FINISHED, STOPPED, WAITING, is_stored, shown

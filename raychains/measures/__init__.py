@@ -12,7 +12,7 @@ from typing import cast
 from raychains.core.errors import require, unknown_name
 from raychains.core.registry import modules_defining
 from raychains.core.user_code import installed, is_path, load, path_of
-from raychains.measures.base import Context, Figure, Measure, Tables
+from raychains.measures.measure import Context, Figure, Measure, Tables
 
 NAMES = modules_defining("measures", "MEASURE")
 """The names of all measures; none of them is imported for it."""

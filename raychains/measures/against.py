@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 from raychains.core.errors import UserError, require
 from raychains.data import probabilities
 from raychains.evaluation import bootstrap, metrics
-from raychains.evaluation.base import Array, Evaluation, Rows, gather
 from raychains.evaluation.classification import TINY, Classification
+from raychains.evaluation.evaluation import Array, Evaluation, Rows, gather
 from raychains.evaluation.regression import Regression
 from raychains.inference.run_data import RunData
 from raychains.measures import panels
-from raychains.measures.base import Context, Measure, Row, Tables, networks_only
+from raychains.measures.measure import Context, Measure, Row, Tables, networks_only
 from raychains.planning.views import Request
 from raychains.plotting import layout
 from raychains.plotting.style import INK, Drawing

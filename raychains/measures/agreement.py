@@ -12,11 +12,11 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from raychains.core.errors import UserError
-from raychains.evaluation.base import Array, finite
 from raychains.evaluation.classification import Average
+from raychains.evaluation.evaluation import Array, finite
 from raychains.inference.run_data import RunData
 from raychains.measures import panels
-from raychains.measures.base import Context, Measure, Row, Tables, no_classes
+from raychains.measures.measure import Context, Measure, Row, Tables, no_classes
 from raychains.planning import Arm
 from raychains.plotting import layout
 from raychains.plotting.style import HEAT, PAPER, Drawing

@@ -16,11 +16,11 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from raychains.evaluation import metrics
-from raychains.evaluation.base import BINS, Array, Rows
-from raychains.evaluation.calibration import equal_mass, equal_width, gaps, mass_bins, top_class
+from raychains.evaluation.calibration_error import equal_mass, equal_width, gaps, mass_bins, top_class
+from raychains.evaluation.evaluation import BINS, Array, Rows
 from raychains.inference.run_data import RunData
 from raychains.measures import panels
-from raychains.measures.base import Context, Measure, Row, Tables, not_labelled
+from raychains.measures.measure import Context, Measure, Row, Tables, not_labelled
 from raychains.planning import Arm
 from raychains.planning.views import Request
 from raychains.plotting import layout

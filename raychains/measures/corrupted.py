@@ -7,11 +7,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from raychains.core.errors import UserError
-from raychains.evaluation.base import Metric
 from raychains.evaluation.classification import Classification
+from raychains.evaluation.evaluation import Metric
 from raychains.inference.run_data import RunData
 from raychains.measures import panels
-from raychains.measures.base import Context, Measure, Row, Tables, available_splits, not_labelled, offered_splits
+from raychains.measures.measure import Context, Measure, Row, Tables, available_splits, not_labelled, offered_splits
 from raychains.planning.views import Request
 from raychains.plotting import layout
 from raychains.plotting.arm_styles import in_one_panel

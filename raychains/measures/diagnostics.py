@@ -15,13 +15,13 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from raychains import schedules
 from raychains.core.sample import THETA
 from raychains.core.spec import ChainSpec
-from raychains.evaluation import diagnostics
-from raychains.evaluation.base import Array
+from raychains.evaluation import mcmc_diagnostics
+from raychains.evaluation.evaluation import Array
 from raychains.inference.families import family_of
 from raychains.inference.run_data import RunData
 from raychains.measures import modes, panels, temperatures
-from raychains.measures.base import Context, Measure, Row, Tables
 from raychains.measures.draws import Followed, evenly, last_draws, of_density, of_network
+from raychains.measures.measure import Context, Measure, Row, Tables
 from raychains.planning import Arm
 from raychains.plotting import layout
 from raychains.plotting.style import INK, LINES, MUTED, Drawing, hue
@@ -122,17 +122,21 @@ def measure(series: Array) -> tuple[dict[str, Array], str]:
     nothing = np.full(lanes, np.nan)
     found = dict.fromkeys(("mean", "mcse", "bulk_ess", "tail_ess", "ess_per_draw", "r_hat"), nothing)
     found["mean"] = series.mean((0, 1))
-    if draws < diagnostics.FEWEST:
-        return found, f"{draws} draw{'s' * (draws != 1)} a chain: at least {diagnostics.FEWEST} are needed"
+    if draws < mcmc_diagnostics.FEWEST:
+        return found, f"{draws} draw{'s' * (draws != 1)} a chain: at least {mcmc_diagnostics.FEWEST} are needed"
     still = series.min((0, 1)) == series.max((0, 1))
-    mcse = np.array([diagnostics.mean(series[:, :, lane]).error for lane in range(lanes)])
-    sizes = {"mcse": mcse, "bulk_ess": diagnostics.ess(series, "bulk"), "tail_ess": diagnostics.ess(series, "tail")}
+    mcse = np.array([mcmc_diagnostics.mean(series[:, :, lane]).error for lane in range(lanes)])
+    sizes = {
+        "mcse": mcse,
+        "bulk_ess": mcmc_diagnostics.ess(series, "bulk"),
+        "tail_ess": mcmc_diagnostics.ess(series, "tail"),
+    }
     found |= {name: np.where(still, np.nan, values) for name, values in sizes.items()}
     found["ess_per_draw"] = found["bulk_ess"] / (chains * draws)
-    if chains > 1 or draws >= 2 * diagnostics.FEWEST:
-        found["r_hat"] = diagnostics.r_hat(series)
-    if draws < diagnostics.FEWEST_FOR_ESS:
-        return found, f"{draws} draws a chain: effective sample sizes need {diagnostics.FEWEST_FOR_ESS}"
+    if chains > 1 or draws >= 2 * mcmc_diagnostics.FEWEST:
+        found["r_hat"] = mcmc_diagnostics.r_hat(series)
+    if draws < mcmc_diagnostics.FEWEST_FOR_ESS:
+        return found, f"{draws} draws a chain: effective sample sizes need {mcmc_diagnostics.FEWEST_FOR_ESS}"
     return found, "it never moves" if still.any() else ""
 
 
@@ -155,8 +159,9 @@ def lags_of(draws: int) -> Array:
 
 
 def correlated(followed: Followed, about: Row) -> list[Row]:
-    """Return rows of ``autocorrelation``; none of fewer draws than `diagnostics.FEWEST`, or of what never moves."""
-    if followed.draws < diagnostics.FEWEST:
+    """Return rows of ``autocorrelation``; none of fewer draws than `mcmc_diagnostics.FEWEST`, or of what never
+    moves."""
+    if followed.draws < mcmc_diagnostics.FEWEST:
         return []
     lags = lags_of(followed.draws)
     rows = []
@@ -164,7 +169,7 @@ def correlated(followed: Followed, about: Row) -> list[Row]:
         series = followed.values[quantity][..., 0]
         if (series.min(1) == series.max(1)).any() or not np.isfinite(series).all():
             continue
-        values = diagnostics.autocorrelation(series, lags=int(lags[-1])).mean(0)
+        values = mcmc_diagnostics.autocorrelation(series, lags=int(lags[-1])).mean(0)
         rows += [{**about, "quantity": quantity, "lag": int(k), "value": float(values[k])} for k in lags]
     return rows
 

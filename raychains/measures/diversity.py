@@ -14,12 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from raychains.evaluation.base import Array, finite
+from raychains.evaluation.evaluation import Array, finite
 from raychains.inference.families import family_of
 from raychains.inference.run_data import RunData
 from raychains.measures import panels
-from raychains.measures.base import Context, Measure, Row, Tables, two_samples
-from raychains.measures.networks import Drawn, drawn, networks, pairwise, parameters, reader, thinned
+from raychains.measures.measure import Context, Measure, Row, Tables, two_samples
+from raychains.measures.network_samples import Drawn, drawn, networks, pairwise, parameters, reader, thinned
 from raychains.planning import Arm
 from raychains.planning.views import Key
 from raychains.plotting import layout

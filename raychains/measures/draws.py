@@ -15,7 +15,7 @@ from raychains.chain.sample_index import expected_samples
 from raychains.core.errors import require
 from raychains.core.sample import THETA, SampleMeta
 from raychains.core.spec import ChainSpec
-from raychains.evaluation.base import Array, Evaluation
+from raychains.evaluation.evaluation import Array, Evaluation
 from raychains.evaluation.exact import Exact
 from raychains.evaluation.vectors import projections
 from raychains.inference.predictive import Selection

@@ -23,16 +23,16 @@ from raychains import schedules, tasks
 from raychains.core.errors import UserError, require
 from raychains.data import probabilities
 from raychains.evaluation import bootstrap
-from raychains.evaluation.base import BINS, Array, Sharded
-from raychains.evaluation.calibration import width_bin
+from raychains.evaluation.calibration_error import width_bin
 from raychains.evaluation.classification import Classification
+from raychains.evaluation.evaluation import BINS, Array, Sharded
 from raychains.evaluation.regression import Regression
 from raychains.inference import hmc_reference
 from raychains.inference.families import family_of
 from raychains.inference.run_data import RunData
 from raychains.measures import panels
-from raychains.measures.base import Context, Measure, Row, Tables, networks_only, no_classes
 from raychains.measures.draws import evenly
+from raychains.measures.measure import Context, Measure, Row, Tables, networks_only, no_classes
 from raychains.measures.predictive_distance import METRICS, Distance, OfClasses, to_draws
 from raychains.planning import Arm
 from raychains.planning.views import Request

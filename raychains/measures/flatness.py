@@ -18,13 +18,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from raychains.core.errors import UserError, require
-from raychains.evaluation.base import Array, Metric
-from raychains.evaluation.flatness import PARAMETERS, TRACE, ranks_of
+from raychains.evaluation.evaluation import Array, Metric
+from raychains.evaluation.loss_landscape import PARAMETERS, TRACE, ranks_of
 from raychains.inference.run_data import RunData
 from raychains.measures import panels
-from raychains.measures.base import Context, Measure, Row, Tables, networks_only
 from raychains.measures.draws import theta_first
-from raychains.measures.networks import (
+from raychains.measures.measure import Context, Measure, Row, Tables, networks_only
+from raychains.measures.network_samples import (
     Drawn,
     drawn,
     first_groups,

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from raychains.evaluation.base import Metric
+from raychains.evaluation.evaluation import Metric
 from raychains.inference.run_data import RunData
 from raychains.measures import panels
-from raychains.measures.base import Context, Measure, Row, Tables, two_samples
-from raychains.measures.networks import Drawn, drawn, first_groups, maker
+from raychains.measures.measure import Context, Measure, Row, Tables, two_samples
+from raychains.measures.network_samples import Drawn, drawn, first_groups, maker
 from raychains.planning import Arm
 from raychains.plotting import layout
 from raychains.plotting.arm_styles import in_one_panel

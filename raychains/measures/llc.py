@@ -16,13 +16,13 @@ from matplotlib.figure import Figure
 from raychains import priors, schedules
 from raychains.core.sample import THETA
 from raychains.core.spec import ChainSpec
-from raychains.evaluation import diagnostics
-from raychains.evaluation.base import Array, Evaluation, joined
+from raychains.evaluation import mcmc_diagnostics
+from raychains.evaluation.evaluation import Array, Evaluation, joined
 from raychains.inference.run_data import RunData
 from raychains.measures import panels
-from raychains.measures.base import Context, Measure, Row, Tables, class_weights, networks_only
 from raychains.measures.draws import evenly
-from raychains.measures.networks import Drawn, drawn
+from raychains.measures.measure import Context, Measure, Row, Tables, class_weights, networks_only
+from raychains.measures.network_samples import Drawn, drawn
 from raychains.planning import Arm
 from raychains.plotting import layout
 from raychains.plotting.arm_styles import in_one_panel
@@ -94,7 +94,7 @@ def start_losses(root: Storage, evaluation: Evaluation, spec: ChainSpec) -> Arra
 
 def _r_hat(series: Array) -> float:
     """Return the R-hat of series [chains, draws]; nan where there are too few draws."""
-    return float(diagnostics.r_hat(series[..., None])[0]) if series.shape[1] >= 8 else float("nan")
+    return float(mcmc_diagnostics.r_hat(series[..., None])[0]) if series.shape[1] >= 8 else float("nan")
 
 
 class _Losses:
@@ -150,7 +150,7 @@ class _Losses:
 
     def _arm(self) -> Row:
         each = self.excess.mean(1)
-        estimate = diagnostics.mean(self.excess)
+        estimate = mcmc_diagnostics.mean(self.excess)
         spread = float(each.std(ddof=1)) if len(each) > 1 else float("nan")
         r_hat = _r_hat(self.excess)
         warnings = [w for c in range(len(each)) if (w := self._warning(c))]
@@ -177,7 +177,7 @@ class _Losses:
             **self._about,
             "chain": self.chains[c][0].chain,
             "llc": float(mine.mean()),
-            "error": diagnostics.mean(mine[None]).error,
+            "error": mcmc_diagnostics.mean(mine[None]).error,
             "mean_loss": float(self.loss[c].mean()),
             "below": float((mine < 0).mean()),
             "r_hat": _r_hat(mine[None]),

@@ -9,11 +9,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from raychains.evaluation.base import Array
+from raychains.evaluation.evaluation import Array
 from raychains.evaluation.exact import Modes, ModeShare
 from raychains.inference.run_data import RunData
 from raychains.measures import draws, panels
-from raychains.measures.base import Context, Row
+from raychains.measures.measure import Context, Row
 from raychains.plotting import layout
 from raychains.plotting.style import INK, MUTED, Drawing
 

@@ -12,12 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from raychains.core.errors import UserError
-from raychains.evaluation.base import Array, Rows, finite
 from raychains.evaluation.bootstrap import intervals
+from raychains.evaluation.evaluation import Array, Rows, finite
 from raychains.evaluation.metrics import SURE, mutual_information_of
 from raychains.inference.run_data import RunData
 from raychains.measures import panels
-from raychains.measures.base import Context, Measure, Row, Tables, available_splits, not_labelled, offered_splits
+from raychains.measures.measure import Context, Measure, Row, Tables, available_splits, not_labelled, offered_splits
 from raychains.planning.views import Request
 from raychains.plotting import layout
 from raychains.plotting.arm_styles import in_one_panel

@@ -14,7 +14,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from raychains.evaluation.base import Array, Metric
+from raychains.evaluation.evaluation import Array, Metric
 from raychains.inference import results
 from raychains.inference.run_data import RunData
 from raychains.planning import Arm

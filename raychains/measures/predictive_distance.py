@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from raychains.evaluation.base import Array
 from raychains.evaluation.classification import Average
+from raychains.evaluation.evaluation import Array
 from raychains.evaluation.regression import moments
 from raychains.measures.agreement import same_top, variations
 

@@ -12,12 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from raychains.evaluation import diagnostics, moments
-from raychains.evaluation.base import Array, finite
+from raychains.evaluation import mcmc_diagnostics, moments
+from raychains.evaluation.evaluation import Array, finite
 from raychains.inference.run_data import RunData
 from raychains.measures import draws, panels
-from raychains.measures.base import Context, Measure, Row, Tables
 from raychains.measures.draws import Target, target_of
+from raychains.measures.measure import Context, Measure, Row, Tables
 from raychains.plotting import layout
 from raychains.plotting.style import Drawing
 from raychains.tasks import Task
@@ -87,7 +87,7 @@ def stein_row(theta: Array, target: Target, unit: Array) -> tuple[Row, str]:
     count = theta.shape[1]
     nothing: Row = {"ksd": float("nan"), "ksd_squared": float("nan"), "ksd_draws": 0}
     nothing["ksd_unit"] = "sd" if target.exact is not None and target.exact.modes is None else "1"
-    if count < diagnostics.FEWEST_FOR_ESS:
+    if count < mcmc_diagnostics.FEWEST_FOR_ESS:
         return nothing, f"{count} draw{'s' * (count != 1)} a chain: no Stein discrepancy"
     points, scores = [], []
     for chain in (spread(chain, LOOKED_AT) for chain in theta):
@@ -117,7 +117,7 @@ def independent(series: Array) -> float:
     some = series[:, draws.evenly(series.shape[1], COORDINATES)]
     if not np.isfinite(some).all() or (some.min(0) == some.max(0)).any():
         return 0.0
-    return float(diagnostics.ess(some[None], "mean").min())
+    return float(mcmc_diagnostics.ess(some[None], "mean").min())
 
 
 def why_not(context: Context) -> str | None:

@@ -22,14 +22,14 @@ from raychains.core.rng import GLOBALS
 from raychains.core.sample import THETA
 from raychains.core.spec import ChainSpec
 from raychains.data.prepared.order import Part
-from raychains.evaluation import diagnostics
-from raychains.evaluation.base import Array
-from raychains.evaluation.diagnostics import Estimate
+from raychains.evaluation import mcmc_diagnostics
+from raychains.evaluation.evaluation import Array
+from raychains.evaluation.mcmc_diagnostics import Estimate
 from raychains.inference.predictive import Selection
 from raychains.inference.run_data import RunData
 from raychains.measures import draws, panels
-from raychains.measures.base import Context, Row
 from raychains.measures.draws import Target, target_of
+from raychains.measures.measure import Context, Row
 from raychains.plotting import layout
 from raychains.plotting.style import INK, Drawing
 from raychains.samplers.sghmc import VelocitySampler
@@ -116,13 +116,13 @@ def configurational(away: Array, gradient: Array) -> Estimate:
 
     Source: Wenzel et al. 2020; Leimkuhler & Matthews 2015.
     """
-    return diagnostics.mean((away * gradient).mean(-1))
+    return mcmc_diagnostics.mean((away * gradient).mean(-1))
 
 
 def _few(count: int) -> str:
-    if count >= diagnostics.FEWEST_FOR_ESS:
+    if count >= mcmc_diagnostics.FEWEST_FOR_ESS:
         return ""
-    return f"{count} draw{'s' * (count != 1)} a chain: no standard error below {diagnostics.FEWEST_FOR_ESS}"
+    return f"{count} draw{'s' * (count != 1)} a chain: no standard error below {mcmc_diagnostics.FEWEST_FOR_ESS}"
 
 
 def other_half(series: Array) -> Array:
@@ -158,7 +158,7 @@ def network(task: Task, selection: Selection, *, most: int = NETWORKS) -> Iterat
             along.append(sum(float((away[n].double() * slopes[n].double()).sum()) for n in gradient.names))
         products.append(np.array(along) / gradient.dim)
     series = draws.last_draws(products)
-    found = diagnostics.mean(series)
+    found = mcmc_diagnostics.mean(series)
     yield _row(found.value, found.error, series.size, gradient.over, _few(series.shape[1]))
 
 
@@ -260,7 +260,7 @@ def of_chains(root: Storage, chains: Sequence[ChainSpec]) -> tuple[Estimate, int
                 found.append(value * (lr_share(schedule, step, momentum) if remembers else 1.0))
         series.append(found)
     counted = draws.last_draws([np.array(s) for s in series])
-    return (diagnostics.mean(counted) if counted.size else Estimate(value=NAN, error=NAN)), counted.size
+    return (mcmc_diagnostics.mean(counted) if counted.size else Estimate(value=NAN, error=NAN)), counted.size
 
 
 def window(momentum: float) -> int:
@@ -298,7 +298,7 @@ def kinetic(root: Storage, chains: Sequence[ChainSpec]) -> dict[str, Any]:
     if not records:
         over, notice = "", "no progress record holds momenta at the sampling temperature"
     elif math.isnan(estimate.error):
-        notice = f"{records} records: no standard error below {diagnostics.FEWEST_FOR_ESS} a chain"
+        notice = f"{records} records: no standard error below {mcmc_diagnostics.FEWEST_FOR_ESS} a chain"
     return _row(estimate.value, estimate.error, records, over, notice)
 
 

@@ -1,7 +1,7 @@
 """Weights of an arm's samples, for `evaluate --weights`: their table, their views and the figure of the cycles' shares.
 
 Harmonic weights follow from training likelihoods by cycle, stacking from a validation split, truncated ones from the
-posterior's mass that each cycle explored: `raychains.evaluation.weights`.
+posterior's mass that each cycle explored: `raychains.evaluation.averaging_weights`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from matplotlib.figure import Figure
 
 from raychains.core.errors import UserError, unknown_name
 from raychains.core.sample import THETA
-from raychains.evaluation import weights
-from raychains.evaluation.base import Array
-from raychains.evaluation.weights import DOMINANT
+from raychains.evaluation import averaging_weights
+from raychains.evaluation.averaging_weights import DOMINANT
+from raychains.evaluation.evaluation import Array
 from raychains.inference.run_data import RunData
 from raychains.measures import draws, panels
-from raychains.measures.base import Context, class_weights
 from raychains.measures.draws import target_of
+from raychains.measures.measure import Context, class_weights
 from raychains.planning.views import ALL, Key, Request, View, key_of
 from raychains.plotting import layout
 from raychains.plotting.style import ALARM, HUES, MARKERS, MUTED, Drawing
@@ -156,7 +156,7 @@ def _harmonic(context: Context, arm: int, group: int) -> Iterator[_Found]:
     temperature = np.array([r.meta.temperature for _, r in records])
     cycles = sorted({(position, r.meta.cycle) for position, r in records})
     label = {cycle: i for i, cycle in enumerate(cycles)}
-    found = weights.harmonic_mean(-n * nll / temperature, [label[p, r.meta.cycle] for p, r in records])
+    found = averaging_weights.harmonic_mean(-n * nll / temperature, [label[p, r.meta.cycle] for p, r in records])
     counts = np.bincount([label[p, r.meta.cycle] for p, r in records])
     rows = _shares(cycles, counts.tolist(), found)
     each = {key_of(r.meta): float(w) for (_, r), w in zip(records, found.samples, strict=True)}
@@ -165,7 +165,9 @@ def _harmonic(context: Context, arm: int, group: int) -> Iterator[_Found]:
 
 def _stacked(context: Context, arm: int, group: int) -> Iterator[_Found]:
     records = _records(context, arm, group)
-    w = weights.stack(np.stack([_log_p(f.rows) for f in _each_alone(context, VAL, arm, group, rows=True)])).tolist()
+    w = averaging_weights.stack(
+        np.stack([_log_p(f.rows) for f in _each_alone(context, VAL, arm, group, rows=True)])
+    ).tolist()
     rows = [_row(at, r.meta.cycle, index=r.meta.index, weight=v) for (at, r), v in zip(records, w, strict=True)]
     yield _Found(repeat=group, rows=rows, weights={key_of(r.meta): v for (_, r), v in zip(records, w, strict=True)})
 
@@ -181,7 +183,9 @@ def _row(chain: int, cycle: int, *, weight: float, index: int = -1, samples: int
     return {**sizes, **{name: float(value) for name, value in numbers.items()}}
 
 
-def _shares(cycles: Sequence[tuple[int, int]], counts: Sequence[int], found: weights.Weights) -> list[dict[str, Any]]:
+def _shares(
+    cycles: Sequence[tuple[int, int]], counts: Sequence[int], found: averaging_weights.Weights
+) -> list[dict[str, Any]]:
     """Return a row per (chain, cycle)."""
     columns = zip(cycles, counts, found.shares, found.log_evidence, found.dominance, strict=True)
     return [_row(*c, samples=n, weight=w, log_evidence=e, dominance=d) for c, n, w, e, d in columns]
@@ -204,7 +208,7 @@ def _truncated(context: Context, arm: int, group: int) -> Iterator[_Found]:
             raise UserError(
                 f"weights truncated need the log density, which task {context.comparison.task} does not say"
             )
-        found = weights.truncated(values, -known[0] / target.temperature, label.reshape(-1))
+        found = averaging_weights.truncated(values, -known[0] / target.temperature, label.reshape(-1))
         rows = _shares(cycles, counts.tolist(), found)
         yield _Found(repeat=group * specs[0].lanes + lane, rows=rows, warning=found.warning)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from raychains.core.errors import RayLost, StorageRefused
+from raychains.orchestration.chain_sampling import Sampling
 from raychains.orchestration.evaluation_queue import EvaluationQueue
 from raychains.orchestration.interrupt import Interrupt
 from raychains.orchestration.lease import Lease
 from raychains.orchestration.outcome import DriverOutcome, Results
 from raychains.orchestration.resource_wait import ResourceWait
-from raychains.orchestration.sampling import Sampling
 from raychains.orchestration.workers import CLOCK, Clock
 from raychains.planning import events
 from raychains.planning.failure import LONGEST_LOOK, announced

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the actor sets its environment up before it imports torch
     from collections.abc import Sequence
 
     from raychains.core.spec import TaskSpec
-    from raychains.evaluation.base import Array, Evaluation
+    from raychains.evaluation.evaluation import Array, Evaluation
     from raychains.orchestration.point_evaluation import PointEvaluator
     from raychains.planning.points import Point
     from raychains.store.caches import Predictions
@@ -176,7 +176,7 @@ class EvaluationWorker:
 
     def summarise(self, split: str, rows: bool, *parts: Any) -> ViewSummary:
         """Return a view's metrics and curves per repeat, and its rows if they are wanted."""
-        from raychains.evaluation.base import gather
+        from raychains.evaluation.evaluation import gather
 
         evaluation = self._of(split)
         metrics, curves = evaluation.measure(parts), evaluation.curve(parts)
@@ -188,7 +188,7 @@ class EvaluationWorker:
         return self.summarise(split, rows, *(self.reduce(split, shard, None, b) for shard, b in enumerate(blocks)))
 
     def measure(self, split: str, point: Point) -> dict[str, float]:
-        """Return a point's metrics on a split: see `raychains.orchestration.points`."""
+        """Return a point's metrics on a split: see `raychains.orchestration.point_queue`."""
         from raychains.orchestration.point_evaluation import PointEvaluator
 
         digest = point.samples[0].digest

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from raychains.chain.draw_capture import indices_to, pass_over
 from raychains.core.errors import UserError
-from raychains.evaluation.base import Evaluation, load_sample
-from raychains.evaluation.flatness import diagonal_fisher, move, spectrum
+from raychains.evaluation.evaluation import Evaluation, load_sample
+from raychains.evaluation.loss_landscape import diagonal_fisher, move, spectrum
 from raychains.evaluation.vectors import combined
 from raychains.models.batchnorm import has_batchnorm
 from raychains.planning.points import Point, Term

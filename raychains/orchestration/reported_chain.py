@@ -23,7 +23,7 @@ from raychains.core.config import Run
 from raychains.core.duration import seconds
 from raychains.core.errors import ChainsFailed, RaychainsError, StorageRefused
 from raychains.core.spec import ChainSpec
-from raychains.evaluation.base import Evaluation
+from raychains.evaluation.evaluation import Evaluation
 from raychains.evaluation.running import RunningEnsemble
 from raychains.orchestration.attempt import Attempt, AttemptConfig
 from raychains.orchestration.lease import Lease

@@ -13,6 +13,7 @@ from raychains.chain.proof import Trial
 from raychains.core.errors import Interrupted
 from raychains.core.spec import ChainSpec
 from raychains.orchestration import pending_views
+from raychains.orchestration.chain_sampling import Sampling
 from raychains.orchestration.chain_workers import ChainWorkers
 from raychains.orchestration.driver import Driver
 from raychains.orchestration.evaluation_queue import EvaluationQueue
@@ -23,7 +24,6 @@ from raychains.orchestration.pending_views import PendingViews
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.resource_wait import ResourceWait
 from raychains.orchestration.sample_pool import SamplePool
-from raychains.orchestration.sampling import Sampling
 from raychains.orchestration.task_payload import pack
 from raychains.orchestration.workers import CLOCK, Clock, Names, Workers
 from raychains.planning.budget import steps_made
@@ -32,7 +32,7 @@ from raychains.planning.coordinator import Coordinator
 from raychains.planning.events import Callback, Ready
 from raychains.planning.views import Member, Request, check, expand
 from raychains.store import Storage
-from raychains.store.chains import stored_chains
+from raychains.store.chain_store import stored_chains
 
 
 def run_chains(

@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from raychains.evaluation.base import Array
-from raychains.papers import ALL, tables
+from raychains.evaluation.evaluation import Array
+from raychains.papers import ALL, published_table
 
 Direction = Literal["less", "greater", "equal"]
 Rule = Literal["welch", "paired", "one-sample"]
@@ -340,7 +340,7 @@ def _paper(claim: Claim, left: Summary | None, right: Summary | None) -> tuple[W
         if not math.isnan(low):
             found = _word(claim, low, high)
         elif right is not None and not constant:
-            shown = [_number(mean, max(0, tables.decimals(mean, 4))) for mean in (left.mean, right.mean)]
+            shown = [_number(mean, max(0, published_table.decimals(mean, 4))) for mean in (left.mean, right.mean)]
             means = f" with standard errors ({shown[0]} against {shown[1]})"
     words = "not seen in them" if found == "does not hold" else found
     return found, f"the paper's own numbers: {words}{means}"
@@ -360,19 +360,19 @@ def _why(one: Summary, name: str) -> str:
 def _interval_text(claim: Claim, difference: float, low: float, high: float, detected: float) -> str:
     """Return ``−0.31 [−0.52, −0.10] (detectable 0.24)``: two significant digits of the half-width."""
     if math.isnan(low):
-        return f"{_number(difference, tables.decimals(difference, 4))} (detectable ∞)"
+        return f"{_number(difference, published_table.decimals(difference, 4))} (detectable ∞)"
     half, largest = (high - low) / 2, max(abs(low), abs(high))
-    decimals = tables.decimals(half, 2) if half > ROUNDING * largest else tables.decimals(largest, 4)
+    decimals = published_table.decimals(half, 2) if half > ROUNDING * largest else published_table.decimals(largest, 4)
     decimals = _telling((low, high), (-claim.tolerance, claim.tolerance), decimals)
     shown = [_number(value, decimals) for value in (difference, low, high)]
     allowed = f", allowed ±{claim.tolerance:g}" if claim.direction == "equal" else ""
-    smallest = "unknown" if math.isnan(detected) else _number(detected, tables.decimals(detected, 2))
+    smallest = "unknown" if math.isnan(detected) else _number(detected, published_table.decimals(detected, 2))
     return f"{shown[0]} [{shown[1]}, {shown[2]}]{allowed} (detectable {smallest})"
 
 
 def _probability(p: float) -> str:
     """Return a p value with two significant digits, or with those that show on which side of the level it lies."""
-    return _number(p, _telling((p,), (LEVEL,), tables.decimals(p, 2) if p else 0))
+    return _number(p, _telling((p,), (LEVEL,), published_table.decimals(p, 2) if p else 0))
 
 
 def _telling(values: Sequence[float], limits: Sequence[float], decimals: int) -> int:
@@ -390,4 +390,4 @@ def _number(value: float, places: int) -> str:
         return "–"
     if places > 6 and math.isfinite(value) and (rounded := round(value, places)):
         return f"{rounded:.{max(0, places + math.floor(math.log10(abs(rounded))))}e}".replace("-", "−")
-    return tables.number(value, places)
+    return published_table.number(value, places)

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from raychains.core.errors import RaychainsError, UserError
-from raychains.evaluation.base import Array
+from raychains.evaluation.evaluation import Array
 from raychains.inference import results
 from raychains.planning import Arm, Comparison
 from raychains.planning.presets.named import Preset

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from raychains.core.config import Reproduce
 from raychains.core.errors import UserError, unknown_name
-from raychains.data import catalogue, uci
+from raychains.data import catalogue, tabular
 from raychains.data.root import data_root, root_of, rooted
 from raychains.papers import ALL, NOT_SMOKE, PAPERS, SCALES
 from raychains.report.console import fitting, say, standard_output
@@ -26,7 +26,7 @@ DATA |= {"hmc-cifar10": "HMC's predictions of CIFAR-10"}
 """The labels of data sets that experiments may need."""
 FOLDERS = {"cifar10-c": "CIFAR-10-C", "imagenet": "imagenet/manifest.json"}
 FOLDERS |= {"hmc-cifar10": "hmc-cifar10/probabilities.npy"}
-FOLDERS |= {f"uci-{name}": f"uci/{table.file}" for name, table in uci.REGRESSION_TABLES.items()}
+FOLDERS |= {f"uci-{name}": f"uci/{table.file}" for name, table in tabular.REGRESSION_TABLES.items()}
 COLUMNS = ("name", "table or figure", "content", "data", *(f"hours,\n{scale}" for scale in NOT_SMOKE))
 MACHINES = {"smoke": "two cores", "cpu": "two cores", "gpu": "one GPU", "paper": "one GPU"}
 
@@ -56,7 +56,7 @@ CONTENTS = (
     Listing("fig1", "csgmcmc.fig1", "csgmcmc", "Fig. 1", "the cyclical step size", (), (0.001, 0.001, 0.001, 0.001)),
     Listing("table1", "csgmcmc.table1", "csgmcmc", "Table 1",
             "test error of single chains on CIFAR", ("cifar10", "cifar100"), (0.0064, 0.48, 7, 21)),
-    Listing("fig2", "csgmcmc.mixture", "csgmcmc", "Fig. 2",
+    Listing("fig2", "csgmcmc.mixture_experiments", "csgmcmc", "Fig. 2",
             "25 Gaussians, four chains of 50,000 steps", (), (0.01, 0.05, 0.05, 0.05)),
     Listing("table2", "csgmcmc.table2", "csgmcmc", "Table 2",
             "test error of parallel and single chains on CIFAR", ("cifar10", "cifar100"), (0.0096, 1.2, 18, 53)),
@@ -68,35 +68,35 @@ CONTENTS = (
             "test error between two samples", ("cifar100", "cifar10"), (0.0008, 0.16, 2, 4)),
     Listing("fig3c", "csgmcmc.fig3c", "csgmcmc", "Fig. 3c",
             "test error against the number of cycles", ("cifar100", "cifar10"), (0.0016, 0.36, 2.6, 13)),
-    Listing("table4", "csgmcmc.mixture", "csgmcmc", "Table 4",
+    Listing("table4", "csgmcmc.mixture_experiments", "csgmcmc", "Table 4",
             "mode coverage of 25 Gaussians", (), (0.01, 0.05, 0.05, 0.05)),
-    Listing("fig5", "csgmcmc.mixture", "csgmcmc", "Fig. 5",
+    Listing("fig5", "csgmcmc.mixture_experiments", "csgmcmc", "Fig. 5",
             "25 Gaussians, one chain of 50,000 steps", (), (0.01, 0.05, 0.05, 0.05)),
     Listing("fig4", "csgmcmc.fig4", "csgmcmc", "Fig. 4",
             "predictive entropy on notMNIST", ("mnist", "notmnist"), (0.01, 0.3, 0.3, 0.2)),
     Listing("table5", "csgmcmc.table5", "csgmcmc", "Table 5",
             "effective sample sizes on Bayesian logistic regression", ("uci",), (0.01, 0.2, 0.2, 0.1)),
-    Listing("atmc-table1", "atmc.tables", "atmc", "Table 1",
+    Listing("atmc-table1", "atmc.atmc_tables", "atmc", "Table 1",
             "CIFAR-10 under ResNet++", ("cifar10",), (0.01, 0.7, 5, 30)),
-    Listing("atmc-table2", "atmc.tables", "atmc", "Table 2",
+    Listing("atmc-table2", "atmc.atmc_tables", "atmc", "Table 2",
             "ImageNet under ResNet++", ("imagenet",), (0.01, 0, 60, 500)),
-    Listing("atmc-calibration", "atmc.calibration", "atmc", "Figs. 2 and 3",
+    Listing("atmc-calibration", "atmc.atmc_calibration", "atmc", "Figs. 2 and 3",
             "calibration in 8 bins", ("cifar10", "imagenet"), (0.01, 0.5, 50, 340)),
-    Listing("emcmc-fig2", "emcmc.fig2", "emcmc", "Figs. 2, 7, 8",
+    Listing("emcmc-fig2", "emcmc.emcmc_fig2", "emcmc", "Figs. 2, 7, 8",
             "a sharp and a flat mode", (), (0.001, 0.005, 0.005, 0.005)),
-    Listing("emcmc-fig3", "emcmc.fig3", "emcmc", "Fig. 3",
+    Listing("emcmc-fig3", "emcmc.emcmc_fig3", "emcmc", "Fig. 3",
             "logistic regression on MNIST's 1 and 7", ("mnist",), (0.01, 0.05, 0.05, 0.05)),
-    Listing("emcmc-fig4", "emcmc.fig4", "emcmc", "Fig. 4",
+    Listing("emcmc-fig4", "emcmc.emcmc_fig4", "emcmc", "Fig. 4",
             "eigenspectrum of the diagonal Fisher", ("cifar100", "cifar10"), (0.002, 0.14, 3, 4)),
-    Listing("emcmc-fig5", "emcmc.fig5", "emcmc", "Fig. 5",
+    Listing("emcmc-fig5", "emcmc.emcmc_fig5", "emcmc", "Fig. 5",
             "loss around samples, and between θ and θₐ", ("cifar100", "cifar10"), (0.002, 0.14, 3, 6)),
-    Listing("emcmc-table1", "emcmc.table1", "emcmc", "Table 1",
+    Listing("emcmc-table1", "emcmc.emcmc_table1", "emcmc", "Table 1",
             "test accuracy on CIFAR", ("cifar10", "cifar100"), (0.01, 0.55, 8, 28)),
-    Listing("emcmc-corrupted", "emcmc.corrupted", "emcmc", "Table 1b",
+    Listing("emcmc-corrupted", "emcmc.emcmc_corrupted", "emcmc", "Table 1b",
             "accuracy on corrupted CIFAR-10", ("cifar10", "cifar10-c"), (0.02, 0.6, 1.5, 5)),
     Listing("emcmc-imagenet", "emcmc.imagenet", "emcmc", "Table 1c",
             "ResNet-50 on ImageNet", ("imagenet",), (0.01, 0, 35, 180)),
-    Listing("emcmc-table2", "emcmc.table2", "emcmc", "Table 2",
+    Listing("emcmc-table2", "emcmc.emcmc_table2", "emcmc", "Table 2",
             "out-of-distribution detection and calibration",
             ("cifar10", "svhn", "cifar100", "mnist", "notmnist"), (0.01, 0.7, 8, 28)),
     Listing("emcmc-ablations", "emcmc.ablations", "emcmc", "App. A.2, C; Tables 3, 4, 6–9, Fig. 6",
@@ -162,7 +162,7 @@ def in_data_root(name: str) -> bool:
             return Storage(root_of()).exists("imagenet/manifest.json")
         root = data_root()
         if name == "uci":
-            return all((root / "uci" / table.file).is_file() for table in uci.TABLES.values())
+            return all((root / "uci" / table.file).is_file() for table in tabular.TABLES.values())
         if name in FOLDERS:
             return (root / FOLDERS[name]).exists()
         entry = catalogue.entry(name)

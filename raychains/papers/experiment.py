@@ -14,7 +14,7 @@ from raychains.core.errors import require
 from raychains.papers import ALL
 from raychains.papers.claims import Claim, Summary
 from raychains.papers.contents import Listing, select
-from raychains.papers.tables import Heading
+from raychains.papers.published_table import Heading
 from raychains.planning.presets.named import Preset
 from raychains.plotting.arm_styles import ArmStyle
 from raychains.plotting.layout import panels

@@ -15,10 +15,10 @@ import pyarrow as pa
 from raychains.core.errors import UserError
 from raychains.core.spec import check_format
 from raychains.inference import results
-from raychains.papers import PAPERS, SCALES, tables
+from raychains.papers import PAPERS, SCALES, published_table
 from raychains.papers.claims import LEVEL, VERDICTS, Claim, Of, Verdict, holm, in_words, judge
 from raychains.papers.experiment import Experiment, chosen
-from raychains.report import page
+from raychains.report import run_page
 from raychains.store import RunStore, Storage
 from raychains.store.filesystem import json_bytes
 
@@ -108,18 +108,24 @@ def _path(*names: str) -> str:
 # One experiment
 
 
-def table_of(experiment: Experiment, scale: str, cells: pd.DataFrame, about: Mapping[str, Any]) -> tables.Table:
+def table_of(
+    experiment: Experiment, scale: str, cells: pd.DataFrame, about: Mapping[str, Any]
+) -> published_table.Table:
     """Return the experiment's table, published values beside ours; cells that are missing have a reason."""
     needless = _needless(experiment, cells)
     replaces = {
         p.name: f" (in place of {p.stands_for})" for p in experiment.parts if p.stands_for and p.name not in needless
     }
-    parts = [tables.Heading(p.name, p.label + replaces.get(p.name, "")) for p in experiment.parts if scale in p.scales]
+    parts = [
+        published_table.Heading(p.name, p.label + replaces.get(p.name, ""))
+        for p in experiment.parts
+        if scale in p.scales
+    ]
     rows, columns = experiment.row_headings(scale), experiment.column_headings(scale)
     keys = [{h.key for h in headings} for headings in (parts, rows, columns)]
     values = [v for v in experiment.values if all(k in s for k, s in zip((v.part, v.row, v.column), keys, strict=True))]
     reasons = {(n, "", ""): f"{p['status']}: {p['reason']}" for n, p in about["parts"].items() if p["reason"]}
-    return tables.build(
+    return published_table.build(
         cells,
         parts=parts,
         rows=rows,
@@ -192,14 +198,14 @@ def write(experiment: Experiment, folder: Folder) -> list[Verdict]:
     cells = stored.get("cells", EMPTY)
     table = table_of(experiment, scale, cells, about)
     judged = verdicts(experiment, scale, cells)
-    folder.write_file("table.md", tables.markdown(table).encode())
-    folder.write_file("table.tex", tables.latex(table).encode())
-    folder.write_table("table", tables.rows(table))
+    folder.write_file("table.md", published_table.markdown(table).encode())
+    folder.write_file("table.tex", published_table.latex(table).encode())
+    folder.write_table("table", published_table.rows(table))
     folder.write_table("claims", [_stored_verdict(v, scale) for v in judged])
-    figures, failed = page.drawn(folder, {d.name: (lambda d=d: d) for d in experiment.figures(scale, stored)})
+    figures, failed = run_page.drawn(folder, {d.name: (lambda d=d: d) for d in experiment.figures(scale, stored)})
     folder.keep_figures(figures)
     shown = {c.provenance for c in table.cells.values() if c.published}
-    html = page.filled(
+    html = run_page.filled(
         "reproduced.html.j2",
         experiment=experiment,
         paper=PAPERS[experiment.paper],
@@ -208,9 +214,9 @@ def write(experiment: Experiment, folder: Folder) -> list[Verdict]:
         about=about,
         table=table,
         sources={(v.part, v.row, v.column): v.source for v in experiment.values},
-        marks=tables.MARKS,
-        explained=tables.EXPLAINED,
-        provenances=[p for p in tables.MARKS if p in shown],
+        marks=published_table.MARKS,
+        explained=published_table.EXPLAINED,
+        provenances=[p for p in published_table.MARKS if p in shown],
         notes=_numbered(table),
         claims=[verdict.line(scale) for verdict in judged],
         correction=correction(experiment, len(judged)),
@@ -223,7 +229,7 @@ def write(experiment: Experiment, folder: Folder) -> list[Verdict]:
     return judged
 
 
-def _numbered(table: tables.Table) -> dict[str, int]:
+def _numbered(table: published_table.Table) -> dict[str, int]:
     """Return footnotes: the reasons of cells in their order, each once."""
     ordered = [table.cells[p.key, r.key, c.key] for r in table.rows for p in table.parts for c in table.columns]
     return {reason: n for n, reason in enumerate(dict.fromkeys(c.reason for c in ordered if c.reason), start=1)}
@@ -299,7 +305,7 @@ def write_index(root: Storage, prefix: str, scale: str) -> str:
     lies."""
     shown = entries(root, prefix, scale)
     words = [in_words(verdict, scale) for verdict in VERDICTS]
-    html = page.filled(
+    html = run_page.filled(
         "reproductions.html.j2",
         scale=scale,
         about_scale=SCALES[scale],

@@ -34,9 +34,9 @@ from raychains.core.errors import (
 from raychains.core.options import check_refused, make
 from raychains.core.validation import true_or_false
 from raychains.data import standins
-from raychains.data.prepared import local
+from raychains.data.prepared import local_preparation
 from raychains.data.root import rooted
-from raychains.papers import contents, pages, plan_status, terminal
+from raychains.papers import contents, pages, plan_status, reproduce_terminal
 from raychains.papers.completed_run import CompletedRun, Computation, joined
 from raychains.papers.experiment import Tables, chosen
 from raychains.papers.pages import Folder, Reproduced
@@ -102,7 +102,7 @@ def at_scale(options: Reproduce) -> Iterator[Compare]:
             f"store must be a local folder at scale smoke, got {options.store!r}: its made-up data lie there"
         )
     folder = standins.make(f"{options.store}/stand-ins", corruptions=CORRUPTIONS)
-    local.prepare(standins.pictures_of(folder), folder / "imagenet")
+    local_preparation.prepare(standins.pictures_of(folder), folder / "imagenet")
     common |= {"data_root": str(folder), "keep_predictions": "all"}
     with rooted(str(folder)):
         yield Compare(**common)
@@ -146,7 +146,7 @@ def reproduce(
         return []
     planned = plan(given)
     if given.dry_run:
-        terminal.show_plan(standard_output(), planned)
+        reproduce_terminal.show_plan(standard_output(), planned)
         return []
     _check_folder(given)
     clock = Clock(None if given.max_hours is None else time.monotonic() + given.max_hours * HOUR)

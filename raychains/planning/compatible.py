@@ -11,7 +11,7 @@ from raychains.chain import last_layer, planned_network
 from raychains.core.config import MOST_CHAINS, Sampling
 from raychains.core.errors import UserError, require
 from raychains.core.spec import ChainSpec, Part
-from raychains.planning import ensemble_start, per_sampler, settings
+from raychains.planning import ensemble_start, per_sampler, settings_parser
 from raychains.planning.execution import micro_batch, workers_field, workers_of
 from raychains.planning.method_settings import MethodSettings, everywhere, noise_free
 
@@ -128,14 +128,14 @@ def _written(s: MethodSettings) -> str:
 
 def _of_settings(s: MethodSettings) -> Iterator[Rule]:
     """What is given as an option and as NAME=VALUE."""
-    of_sampler = settings.of_kind("sampler_settings", s.options.sampler_settings, s.kind)
+    of_sampler = settings_parser.of_kind("sampler_settings", s.options.sampler_settings, s.kind)
     for name in of_sampler.keys() & {"momentum", "weight_decay"}:
         given, value = getattr(s.options, name), of_sampler[name]
         yield given in (None, value), name, given, f"be given once: sampler_settings has {name}={value}"
     decay = of_sampler.get("weight_decay")
     both = s.prior is not None and decay is not None
     yield not both, "prior", _written(s), f"be left out beside weight_decay={decay} of sampler_settings"
-    of_schedule = settings.of_kind("schedule_settings", s.options.schedule_settings, schedules.KINDS[s.schedule])
+    of_schedule = settings_parser.of_kind("schedule_settings", s.options.schedule_settings, schedules.KINDS[s.schedule])
     if named := " and ".join(sorted({"a", "b"} & of_schedule.keys())):
         falls = f"be left out beside the schedule's {named}, which says how the step size falls"
         yield s.options.final_lr is None, "final_lr", s.options.final_lr, falls
@@ -197,17 +197,21 @@ def check_used(options: Sampling, chosen: Iterable[str], schedules_chosen: Itera
     per_sampler.check(options, [*presets, *starts])
     kinds = [samplers.KINDS[p.kind] for p in presets.values()]
     text = " and ".join(sorted(presets))
-    if options.momentum is not None and not any("momentum" in settings.names_of(k) for k in kinds):
-        having = ", ".join(k for k, c in samplers.KINDS.items() if "momentum" in settings.names_of(c))
+    if options.momentum is not None and not any("momentum" in settings_parser.names_of(k) for k in kinds):
+        having = ", ".join(k for k, c in samplers.KINDS.items() if "momentum" in settings_parser.names_of(c))
         raise UserError(f"momentum must be left out for {text}, got {options.momentum}: {having} have it")
     heated = any(per_sampler.value(options, "temperature", name) for name in presets)
     if heated and all(map(noise_free, presets)):
         raise UserError(f"temperature must be 0 for {text}, got {options.temperature}: no noise is injected")
-    settings.check_known("sampler_settings", settings.read("sampler_settings", options.sampler_settings), kinds)
+    settings_parser.check_known(
+        "sampler_settings", settings_parser.read("sampler_settings", options.sampler_settings), kinds
+    )
     used = {s if s is not None else p.schedule for p in presets.values() for s in schedules_chosen}
     used |= {p.schedule for p in presets.values() if p.fixed}
     found = [schedules.KINDS.find(s) for s in used]
-    settings.check_known("schedule_settings", settings.read("schedule_settings", options.schedule_settings), found)
+    settings_parser.check_known(
+        "schedule_settings", settings_parser.read("schedule_settings", options.schedule_settings), found
+    )
 
 
 def check_scheduled(options: Sampling, kinds: Collection[str]) -> None:

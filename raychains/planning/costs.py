@@ -16,7 +16,7 @@ from raychains.core.validation import is_number
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.comparison import Comparison
 from raychains.planning.execution import workers_of
-from raychains.store.chains import CHECKPOINTS_KEPT
+from raychains.store.chain_store import CHECKPOINTS_KEPT
 from raychains.tasks import Task
 from raychains.tasks.splits import check_evaluated
 

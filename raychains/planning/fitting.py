@@ -17,8 +17,8 @@ import numpy as np
 from raychains import samplers
 from raychains.core.config import Compare, Fit
 from raychains.core.errors import UserError, require
-from raychains.evaluation.weights import stack
-from raychains.planning import draws
+from raychains.evaluation.averaging_weights import stack
+from raychains.planning import thinning
 from raychains.planning.ensemble_start import METHOD as ENSEMBLE
 from raychains.planning.presets.named import Preset, Variant
 from raychains.tasks.defaults import LARGE_BATCH, SMALL_BATCH, SMALL_DATA
@@ -164,7 +164,7 @@ class FitPlan:
             steps = epochs * per_epoch
             cycles = CYCLES if steps >= CYCLES * CYCLE_STEPS else 1
             kept = max(1, min(DRAWS, int(0.9 * (1 - EXPLORATION[cycles]) * steps)))
-            options |= draws.cyclical(steps, kept, cycles, EXPLORATION[cycles])
+            options |= thinning.cyclical(steps, kept, cycles, EXPLORATION[cycles])
         return dataclasses.replace(variant, options=options)
 
 
@@ -325,9 +325,9 @@ def decide(tried: Mapping[str, Tried], rung: int, keep: int, bases: Collection[s
     """Return every candidate after a rung, the base first and the others by the density of their mixtures with it.
 
     The base is the best of several, or the first one within one standard error of it. Each other candidate is mixed
-    with it by the weights that stack the two on the held-out examples (`raychains.evaluation.weights.stack`), with
-    `PSEUDO` examples for either alone. With ``keep`` above 1 the base and the ``keep`` − 1 best others go on. With 1
-    the final predictive is chosen: the base mixed with the first of the others whose mixture lies within one standard
+    with it by the weights that stack the two on the held-out examples (`raychains.evaluation.averaging_weights.stack`),
+    with `PSEUDO` examples for either alone. With ``keep`` above 1 the base and the ``keep`` − 1 best others go on. With
+    1 the final predictive is chosen: the base mixed with the first of the others whose mixture lies within one standard
     error of the best one; the other one is left out with a share of less than `LEAST_SHARE`, and the base has at least
     that.
 

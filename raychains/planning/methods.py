@@ -20,13 +20,13 @@ from raychains.core.errors import require
 from raychains.core.spec import ChainSpec, Part
 from raychains.core.user_code import source_of
 from raychains.data.root import root_of
-from raychains.planning import compatible, ensemble_start, execution, settings
+from raychains.planning import compatible, ensemble_start, execution, settings_parser
 from raychains.planning.method_settings import MethodSettings, everywhere, layered, settings_of
 from raychains.planning.schedule_settings import schedule_of
 from raychains.priors import Gaussian
 from raychains.samplers import MethodPreset
 from raychains.schedules import Schedule
-from raychains.schedules.base import steps_in
+from raychains.schedules.schedule import steps_in
 from raychains.tasks import Task, splits
 from raychains.tasks.defaults import Defaults
 
@@ -133,7 +133,7 @@ def make_task(options: Sampling, task: str, given_task: Task | None = None) -> T
     # A user's function need not have the argument: the task that it makes is divided.
     divided = task not in tasks.NAMES and not tasks.takes(kind, "val_split")
     own = {"train_subset": options.train_subset, **({} if divided else {"val_split": options.val_split})}
-    found = settings.of_task(task, kind, options.task_settings, **own)
+    found = settings_parser.of_task(task, kind, options.task_settings, **own)
     held = {"val_split": options.val_split} if divided and options.val_split else {}
     return tasks.make(task, **found, **held)
 
@@ -211,7 +211,7 @@ def resolve(
 def _sampler(s: MethodSettings) -> Part:
     """Return the sampler with every setting resolved, so that a later change of a default changes no spec."""
     kind, method, base, options = s.kind, s.method, s.base, s.options
-    names = settings.names_of(kind)
+    names = settings_parser.names_of(kind)
     values: dict[str, Any] = {n: inspect.signature(kind).parameters[n].default for n in names}
     values["num_data"] = s.examples
     values["weight_decay"] = layered(options.weight_decay, base.weight_decay)
@@ -227,9 +227,9 @@ def _sampler(s: MethodSettings) -> Part:
     values.update(method.settings.get("sampler_settings", {}))
     if "momentum" in names and options.momentum is not None:
         values["momentum"] = options.momentum
-    values.update(settings.of_kind("sampler_settings", options.sampler_settings, kind))
+    values.update(settings_parser.of_kind("sampler_settings", options.sampler_settings, kind))
     omitted = kind.omitted_defaults
-    values = {n: settings.as_float(kind, n, v) for n, v in values.items() if n not in omitted or v != omitted[n]}
+    values = {n: settings_parser.as_float(kind, n, v) for n, v in values.items() if n not in omitted or v != omitted[n]}
     return Part(kind=method.kind, revision=kind.revision, settings=values, source=source_of(kind))
 
 

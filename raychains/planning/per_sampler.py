@@ -12,7 +12,7 @@ from raychains.core.config import Sampling
 from raychains.core.errors import UserError, require, shown, unknown_name
 from raychains.core.user_code import path_of
 from raychains.core.validation import as_number, is_number
-from raychains.planning import settings
+from raychains.planning import settings_parser
 
 Options = TypeVar("Options", bound=Sampling)
 INTEGERS = ("cycles", "burn_in")
@@ -81,7 +81,7 @@ def _read(name: str, given: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for entry in given.split(","):
         sampler, _, text = entry.partition("=")
-        full, number = _full(sampler.strip()), settings.value(text)
+        full, number = _full(sampler.strip()), settings_parser.value(text)
         if not full or full in found or not (number is None or is_number(number)):
             raise UserError(f"{name} must give each sampler {kind}, as in sgld=A,sghmc=B, got {shown(given)}")
         found[full] = number

@@ -49,7 +49,7 @@ class Point:
     """BatchNorm's running statistics from one pass over the training data; nothing where the network has none."""
     fisher: int = 0
     """Above 0: instead of the split's metrics, the spectrum of the diagonal empirical Fisher on this many training
-    examples (`raychains.evaluation.flatness.spectrum`)."""
+    examples (`raychains.evaluation.loss_landscape.spectrum`)."""
 
     def __post_init__(self) -> None:
         require(len(self.samples) > 0, "samples", self.samples, "be at least one term")

@@ -10,7 +10,7 @@ from typing import Any
 from raychains import schedules
 from raychains.core.errors import UserError, renamed, require
 from raychains.core.user_code import is_path
-from raychains.planning import settings
+from raychains.planning import settings_parser
 from raychains.planning.method_settings import MethodSettings
 from raychains.schedules import NonCyclical, Schedule
 
@@ -43,7 +43,7 @@ def _common(s: MethodSettings, tune: int) -> dict[str, Any]:
 
 
 def _given(s: MethodSettings) -> dict[str, Any]:
-    return settings.of_kind("schedule_settings", s.options.schedule_settings, schedules.KINDS[s.schedule])
+    return settings_parser.of_kind("schedule_settings", s.options.schedule_settings, schedules.KINDS[s.schedule])
 
 
 def _tuned(made: Schedule, tune: int) -> Schedule:

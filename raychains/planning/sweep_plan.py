@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from raychains.core.spec import ChainSpec, digest_of
 from raychains.core.validation import is_number
-from raychains.evaluation.base import Metric
+from raychains.evaluation.evaluation import Metric
 
 Values = Mapping[str, Any]
 """Values of the swept options, by name."""

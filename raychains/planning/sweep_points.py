@@ -20,8 +20,8 @@ from raychains.core.config import Common, Run, Sweep
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.options import options_of
 from raychains.core.validation import integer, is_int, is_number
-from raychains.evaluation.base import Metric
-from raychains.planning import compatible, methods, settings
+from raychains.evaluation.evaluation import Metric
+from raychains.planning import compatible, methods, settings_parser
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.presets import default_arms
 from raychains.planning.sweep_plan import Asha, Point, SweepPlan, Values
@@ -144,7 +144,7 @@ def _pairs(field: str, given: Iterable[str]) -> dict[str, str]:
 
 def _list(field: str, name: str, text: str) -> tuple[Any, ...]:
     parts = [part.strip() for part in text.split(",")]
-    values = tuple(settings.value(part) for part in parts)
+    values = tuple(settings_parser.value(part) for part in parts)
     plain = [v for v in values if v is None or isinstance(v, bool | int | float | str)]
     if not all(parts) or len({(type(v) is bool, v) for v in plain}) != len(values):
         raise UserError(f"{field} must give {name} a list of different values, as in {name}=A,B,C, got {text!r}")
@@ -186,8 +186,8 @@ def place(name: str, fixed: Collection[str] = FIXED) -> tuple[str, str | None]:
     if name in plain:
         return name, None
     further = {
-        "sampler_settings": {n for kind in samplers.KINDS.values() for n in settings.names_of(kind)},
-        "schedule_settings": {n for kind in schedules.KINDS.values() for n in settings.names_of(kind)},
+        "sampler_settings": {n for kind in samplers.KINDS.values() for n in settings_parser.names_of(kind)},
+        "schedule_settings": {n for kind in schedules.KINDS.values() for n in settings_parser.names_of(kind)},
     }
     for where, names in further.items():
         if name in names:
@@ -499,7 +499,7 @@ def _check_swept(name: str, options: Sweep) -> None:
     field, setting = place(name)
     default = next(f.default for f in dataclasses.fields(Sweep) if f.name == field)
     given = getattr(options, field)
-    fixed = given != default if setting is None else setting in settings.read(field, given)
+    fixed = given != default if setting is None else setting in settings_parser.read(field, given)
     if fixed:
         raise UserError(f"{name} must be given once, got it as an option and in the sweep")
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from raychains.evaluation.base import Metric
+from raychains.evaluation.evaluation import Metric
 from raychains.plotting.style import INK, MUTED, WIDTH
 
 COUNT = FuncFormatter(lambda v, _: f"{v:,.0f}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
-from raychains.evaluation.base import Metric
+from raychains.evaluation.evaluation import Metric
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,14 +17,14 @@ import pyarrow.compute as pc
 
 from raychains.core.errors import UserError
 from raychains.evaluation import bootstrap
-from raychains.evaluation.base import BINS, Array, Metric
+from raychains.evaluation.evaluation import BINS, Array, Metric
 from raychains.inference.run_data import RunData
 from raychains.planning import Arm, Comparison
 from raychains.plotting.style import hue
 from raychains.plotting.tables import DASH, Cell, Row, Table, heads, html, seconds, texts, with_error
-from raychains.report import page
+from raychains.report import run_page
 from raychains.report.figures import overlay
-from raychains.report.tables import best, head
+from raychains.report.run_tables import best, head
 from raychains.store import RunStore
 
 LONGEST_NAME = 100
@@ -77,10 +77,10 @@ def write(runs: Sequence[Run]) -> str:
     names = [run.store.name for run in runs]
     names = [r.store.location() if names.count(r.store.name) > 1 else r.store.name for r in runs]
     pairs, problems = paired(data)
-    figures, failed = page.drawn(runs[0].store, overlay.FIGURES, data, names, stem=f"{_stem(runs)}-")
+    figures, failed = run_page.drawn(runs[0].store, overlay.FIGURES, data, names, stem=f"{_stem(runs)}-")
     shared = set(runs[0].comparison.chains()).intersection(*(run.comparison.chains() for run in runs[1:]))
     differing = [Row((name,), texts(*values)) for name, values in settings(data)]
-    text = page.filled(
+    text = run_page.filled(
         "compare.html.j2",
         names=names,
         summary=[

@@ -13,7 +13,7 @@ from raychains.core.errors import format_error
 from raychains.plotting.style import as_svg, laid_out
 from raychains.plotting.tables import Table, terminal
 from raychains.plotting.tables import html as table_html
-from raychains.report import page
+from raychains.report import run_page
 from raychains.report.console import standard_output
 from raychains.report.figures.mapping import Figures
 
@@ -51,7 +51,7 @@ def html(
             log.warning("figure %s could not be drawn: %s", name, format_error(error))
             continue
         shown.append((drawing, f"data:image/svg+xml;base64,{image}"))
-    text = page.filled(
+    text = run_page.filled(
         "notebook.html.j2",
         title=title,
         table=table_html(table, "arms", "results") if table.rows else "",

@@ -15,7 +15,7 @@ from raychains.inference.run_data import RunData
 from raychains.planning import Arm, Comparison, budget
 from raychains.plotting.layout import sentence
 from raychains.plotting.tables import DASH, Row, Table, heads, texts
-from raychains.report.tables import value
+from raychains.report.run_tables import value
 from raychains.schedules import Constant, Cyclical, Decreasing, Exponential, Linear, NonCyclical, Step
 
 SHORT = 12

@@ -14,7 +14,7 @@ from raychains import schedules
 from raychains.core.errors import RaychainsError
 from raychains.core.sample import THETA
 from raychains.core.spec import ChainSpec
-from raychains.evaluation.base import Array
+from raychains.evaluation.evaluation import Array
 from raychains.inference import results
 from raychains.inference.run_data import RunData, built_in_metrics
 from raychains.measures import temperatures

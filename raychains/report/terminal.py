@@ -20,7 +20,7 @@ from rich.table import Table as RichTable
 from raychains.core import duration
 from raychains.core.config import Plan
 from raychains.core.errors import last_line
-from raychains.evaluation.base import Metric
+from raychains.evaluation.evaluation import Metric
 from raychains.planning import Budget, events, gradient_evaluations
 from raychains.planning.comparison import Arm, Comparison
 from raychains.planning.costs import Costs, devices_of

@@ -17,7 +17,6 @@ from raychains.core.registry import Kinds
 from raychains.core.spec import Part
 from raychains.samplers.adamw import AdamW
 from raychains.samplers.atmc import ATMC
-from raychains.samplers.base import MethodPreset, Sampler
 from raychains.samplers.bsam import BSAM
 from raychains.samplers.closure import ClosureSampler
 from raychains.samplers.emcmc import EntropyMCMC
@@ -26,6 +25,7 @@ from raychains.samplers.laplace import LastLayerLaplace
 from raychains.samplers.mclmc import MCLMC
 from raychains.samplers.psgld import PSGLD
 from raychains.samplers.sam import SAM
+from raychains.samplers.sampler import MethodPreset, Sampler
 from raychains.samplers.settings import setting
 from raychains.samplers.sgd import SGD, SGDM
 from raychains.samplers.sghmc import SGHMC

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from raychains.core.validation import fraction, positive
-from raychains.samplers.base import EarlyStop, MethodPreset, Presets, Sampler, wide
 from raychains.samplers.columns import Number, addcdiv_, addcmul_, divide_, lerp_, scale_
+from raychains.samplers.sampler import EarlyStop, MethodPreset, Presets, Sampler, wide
 from raychains.samplers.settings import setting
 
 

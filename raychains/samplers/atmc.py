@@ -8,8 +8,8 @@ import torch
 
 from raychains.core.errors import require
 from raychains.core.validation import is_number
-from raychains.samplers.base import MethodPreset, Presets
 from raychains.samplers.columns import Number, Tensors
+from raychains.samplers.sampler import MethodPreset, Presets
 from raychains.samplers.settings import setting
 from raychains.samplers.thermostat import Thermostat
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from raychains.core.errors import require
 from raychains.core.sample import THETA
 from raychains.core.validation import at_least_0, fraction, is_number, positive, positive_int
-from raychains.samplers.base import MethodPreset, Presets, wide
 from raychains.samplers.closure import ClosureSampler, Grads
 from raychains.samplers.noise import Noise
+from raychains.samplers.sampler import MethodPreset, Presets, wide
 from raychains.samplers.settings import setting
 
 

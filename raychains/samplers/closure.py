@@ -12,7 +12,7 @@ from torch import Tensor
 
 from raychains.core.errors import UserError
 from raychains.core.validation import positive_int
-from raychains.samplers.base import Sampler, wide
+from raychains.samplers.sampler import Sampler, wide
 from raychains.samplers.settings import setting
 
 Closure = Callable[[], Any]

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from raychains.core.sample import THETA
 from raychains.core.validation import at_least_0, one_of, positive
-from raychains.samplers.base import MethodPreset, Presets, wide
 from raychains.samplers.columns import Number, add_, scale_, scaled
+from raychains.samplers.sampler import MethodPreset, Presets, wide
 from raychains.samplers.settings import setting
 from raychains.samplers.sghmc import VelocitySampler
 

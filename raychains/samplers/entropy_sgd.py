@@ -12,7 +12,7 @@ from torch import Tensor
 from raychains.core.errors import require
 from raychains.core.sample import THETA
 from raychains.core.validation import at_least_0, fraction, positive, positive_int
-from raychains.samplers.base import MethodPreset, Presets, Sampler, wide
+from raychains.samplers.sampler import MethodPreset, Presets, Sampler, wide
 from raychains.samplers.settings import setting
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from raychains.core.errors import UserError, format_error, near_miss, require
 from raychains.core.memory import overlapping
 from raychains.core.validation import fraction, is_int, is_number, one_of
-from raychains.schedules.base import LARGEST_LR
+from raychains.schedules.schedule import LARGEST_LR
 
 LARGEST_DECAY = 1e8
 """Times the largest step size it is still a single-precision number."""

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from raychains.core.errors import UserError, require
-from raychains.samplers.base import wide
 from raychains.samplers.closure import Closure, ClosureSampler, Grads, place
 from raychains.samplers.groups import MISSING_GRAD
+from raychains.samplers.sampler import wide
 from raychains.samplers.settings import setting
 
 B = 0.1931833275037836

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from raychains.core.errors import UserError, require
 from raychains.core.sample import THETA
 from raychains.core.validation import positive_int
-from raychains.samplers.base import MethodPreset, Presets
 from raychains.samplers.noise import Noise
+from raychains.samplers.sampler import MethodPreset, Presets
 from raychains.samplers.settings import setting
 from raychains.samplers.sghmc import VelocitySampler
 

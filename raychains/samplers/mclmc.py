@@ -13,8 +13,8 @@ from torch import Tensor
 from raychains.core.errors import UserError, require
 from raychains.core.validation import integer, is_number, one_of, positive
 from raychains.samplers import mile
-from raychains.samplers.base import MethodPreset, Presets
 from raychains.samplers.isokinetic import Evaluate, Isokinetic, each_lane, refreshed, unit
+from raychains.samplers.sampler import MethodPreset, Presets
 from raychains.samplers.settings import setting
 
 LEAST_LENGTH = 15.0

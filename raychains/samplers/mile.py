@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from raychains.core import gpus
-from raychains.evaluation.diagnostics import ess
+from raychains.evaluation.mcmc_diagnostics import ess
 
 FIRST = 5.0
 """Times the last aim is the first one, in MILE."""

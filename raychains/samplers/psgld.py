@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from raychains.core.validation import fraction, positive, positive_int
-from raychains.samplers.base import MethodPreset, Presets, Sampler, wide
 from raychains.samplers.columns import Number, addcmul_, plus, positive_number, scale_
+from raychains.samplers.sampler import MethodPreset, Presets, Sampler, wide
 from raychains.samplers.settings import setting, unless_none
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from raychains.core.validation import positive
-from raychains.samplers.base import MethodPreset, Presets, lane_sums, spread
 from raychains.samplers.closure import ClosureSampler, Grads
+from raychains.samplers.sampler import MethodPreset, Presets, lane_sums, spread
 from raychains.samplers.settings import setting
 
 

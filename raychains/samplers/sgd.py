@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from raychains.samplers.base import MethodPreset, Presets
+from raychains.samplers.sampler import MethodPreset, Presets
 from raychains.samplers.settings import setting
 from raychains.samplers.sghmc import VelocitySampler
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from raychains.core.errors import require
 from raychains.core.validation import is_number
-from raychains.samplers.base import MethodPreset, Presets, Sampler, mean_of, squares
 from raychains.samplers.columns import Number, add_, scale_, scaled
+from raychains.samplers.sampler import MethodPreset, Presets, Sampler, mean_of, squares
 from raychains.samplers.settings import setting
 
 

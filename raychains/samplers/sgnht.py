@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 
 from raychains.core.validation import one_of
-from raychains.samplers.base import MethodPreset, Presets
 from raychains.samplers.columns import Number, Tensors
+from raychains.samplers.sampler import MethodPreset, Presets
 from raychains.samplers.settings import setting
 from raychains.samplers.thermostat import Thermostat
 

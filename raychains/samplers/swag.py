@@ -12,8 +12,8 @@ from torch import Tensor
 
 from raychains.core.sample import THETA
 from raychains.core.validation import integer, positive, positive_int
-from raychains.samplers.base import MethodPreset, Presets
 from raychains.samplers.noise import Noise
+from raychains.samplers.sampler import MethodPreset, Presets
 from raychains.samplers.settings import setting
 from raychains.samplers.sghmc import VelocitySampler
 

@@ -42,10 +42,10 @@ from torch import Tensor
 
 from raychains.core.errors import require
 from raychains.core.validation import is_number, one_of
-from raychains.samplers.base import Sampler, coordinates, lane_sums, mean_of, spread, squares, wide
 from raychains.samplers.columns import Number, Tensors, add_, addcmul_, plus, positive_number, scale_
+from raychains.samplers.sampler import Sampler, coordinates, lane_sums, mean_of, spread, squares, wide
 from raychains.samplers.settings import setting
-from raychains.schedules.base import LARGEST_LR
+from raychains.schedules.schedule import LARGEST_LR
 
 TINY = 1e-36
 """Stands for a friction of 0, at which the coefficients of B have a limit but 0/0 has none; no other f/M is so small

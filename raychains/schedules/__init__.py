@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from raychains.core import registry
 from raychains.core.registry import Kinds
 from raychains.core.spec import Part
-from raychains.schedules.base import BURN_IN, EXPLORATION, SAMPLING, NonCyclical, Schedule, ScheduleValues
 from raychains.schedules.cyclical import Cyclical
 from raychains.schedules.decreasing import Decreasing
 from raychains.schedules.planned import PlannedSchedule
+from raychains.schedules.schedule import BURN_IN, EXPLORATION, SAMPLING, NonCyclical, Schedule, ScheduleValues
 from raychains.schedules.shapes import Constant, Exponential, Linear, Step
 
 __all__ = [

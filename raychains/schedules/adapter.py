@@ -9,7 +9,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from raychains.core.errors import UserError, require
 from raychains.core.validation import integer
-from raychains.schedules.base import Schedule, ScheduleValues
+from raychains.schedules.schedule import Schedule, ScheduleValues
 
 
 class ScheduleLR(LRScheduler):

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from raychains.core.errors import UserError, require
 from raychains.core.validation import fraction, integer, positive, positive_int, true_or_false
-from raychains.schedules.base import EXPLORATION, SAMPLING, Schedule, ScheduleValues, steps_in
+from raychains.schedules.schedule import EXPLORATION, SAMPLING, Schedule, ScheduleValues, steps_in
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from raychains.core.errors import UserError, require
 from raychains.core.validation import is_number, positive, positive_int
-from raychains.schedules.base import NonCyclical
+from raychains.schedules.schedule import NonCyclical
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from raychains.core.errors import UserError
 from raychains.core.spec import Part
-from raychains.schedules.base import Schedule, ScheduleValues
+from raychains.schedules.schedule import Schedule, ScheduleValues
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from raychains.core.errors import require
 from raychains.core.validation import at_least_0, is_number, positive
-from raychains.schedules.base import NonCyclical, steps_in
+from raychains.schedules.schedule import NonCyclical, steps_in
 
 
 @dataclass(frozen=True, kw_only=True)

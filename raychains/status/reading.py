@@ -34,7 +34,7 @@ from raychains.status.state import (
     SweepState,
 )
 from raychains.store import ChainStore, RunStore, Storage, SweepStore, split_run_path
-from raychains.store.chains import History, preemptions, progress_record, valid_checkpoints
+from raychains.store.chain_store import History, preemptions, progress_record, valid_checkpoints
 from raychains.store.leases import SECOND, Entry, Leases, Watch
 
 log = logging.getLogger(__name__)

@@ -9,13 +9,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from raychains.store.chains import ChainStore, SampleRecord, finished_chains
+    from raychains.store.chain_store import ChainStore, SampleRecord, finished_chains
     from raychains.store.codec import Corrupt
     from raychains.store.filesystem import Storage
     from raychains.store.runs import FitStore, RunStore, SweepStore, check_name, load_sweep, split_run_path
 
 _EXPORTS = {
-    "chains": ("ChainStore", "SampleRecord", "finished_chains"),
+    "chain_store": ("ChainStore", "SampleRecord", "finished_chains"),
     "codec": ("Corrupt",),
     "filesystem": ("Storage",),
     "runs": ("FitStore", "RunStore", "SweepStore", "check_name", "load_sweep", "split_run_path"),

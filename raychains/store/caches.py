@@ -18,9 +18,9 @@ import torch
 
 from raychains.core.errors import RaychainsError, StorageAway, StorageRefused, UserError
 from raychains.core.spec import ChainSpec, TaskSpec, digest_of
-from raychains.evaluation.base import Array, Evaluation, joined
+from raychains.evaluation.evaluation import Array, Evaluation, joined
 from raychains.store import codec, initial_states
-from raychains.store.chains import ChainStore, SampleRecord
+from raychains.store.chain_store import ChainStore, SampleRecord
 from raychains.store.filesystem import Storage, json_bytes
 
 log = logging.getLogger(__name__)

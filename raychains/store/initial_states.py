@@ -15,7 +15,7 @@ from raychains.core.errors import StorageAway, UserError
 from raychains.core.sample import tensors_sha256
 from raychains.core.spec import ChainSpec
 from raychains.store import codec
-from raychains.store.chains import ChainStore
+from raychains.store.chain_store import ChainStore
 from raychains.store.filesystem import Storage
 
 CHAIN = "chain/"

@@ -21,7 +21,7 @@ from raychains.core import bounded, checksum
 from raychains.core.errors import UserError, near_miss, shown
 from raychains.core.spec import check_format
 from raychains.core.validation import is_int, is_number
-from raychains.store import tables
+from raychains.store import parquet_codec
 from raychains.store.filesystem import Storage, json_bytes, table_of
 
 log = logging.getLogger(__name__)
@@ -115,20 +115,20 @@ class RunStore:
 
     def write_arrow(self, name: str, table: pa.Table) -> None:
         """Publish an Arrow table as ``<name>.parquet``."""
-        self.root.publish(self._name(f"{name}.parquet"), tables.encode(table))
+        self.root.publish(self._name(f"{name}.parquet"), parquet_codec.encode(table))
 
     def table(self, name: str) -> pa.Table | None:
         """Return the table of ``<name>.parquet``, None when it was never written.
 
         Raises:
-            UserError: the file is damaged, or too large: see `tables.decode`.
+            UserError: the file is damaged, or too large: see `parquet_codec.decode`.
         """
         if not self.root.exists(self._name(f"{name}.parquet")):
             return None
         data = self.root.read(self._name(f"{name}.parquet"))
         rows = None if name in COLUMNAR or name.startswith("draws/") else bounded.ROWS
         try:
-            return tables.decode(data, self.location(f"{name}.parquet"), rows=rows)
+            return parquet_codec.decode(data, self.location(f"{name}.parquet"), rows=rows)
         except UserError:
             raise
         except (pa.ArrowException, OSError, ValueError, TypeError, RecursionError):

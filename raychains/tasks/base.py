@@ -24,7 +24,7 @@ from raychains.core.rng import seeded
 from raychains.core.spec import TaskSpec
 from raychains.core.tree import Tree
 from raychains.data.source import EpochOrder, Source
-from raychains.evaluation.base import Array, Evaluation
+from raychains.evaluation.evaluation import Array, Evaluation
 
 if TYPE_CHECKING:
     from raychains.evaluation.exact import Exact

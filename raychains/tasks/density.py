@@ -19,7 +19,7 @@ from raychains.core.spec import canonical_json
 from raychains.core.validation import at_least_0, positive_int
 from raychains.data.source import check_plain, tensor_of
 from raychains.evaluation import moments
-from raychains.evaluation.base import Array, Evaluation
+from raychains.evaluation.evaluation import Array, Evaluation
 from raychains.evaluation.exact import Exact
 from raychains.tasks.base import LogDensity, Position, Variable
 from raychains.tasks.task_cache import check_name, checked_defaults, fingerprint

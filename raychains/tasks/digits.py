@@ -14,9 +14,9 @@ from raychains.core.errors import require
 from raychains.core.validation import integer
 from raychains.data.augment import crop_and_flip
 from raychains.data.source import Resident
-from raychains.data.uci import load_digits
-from raychains.evaluation.base import Evaluation
+from raychains.data.tabular import load_digits
 from raychains.evaluation.classification import Classification
+from raychains.evaluation.evaluation import Evaluation
 from raychains.tasks.base import PredictiveTask
 from raychains.tasks.defaults import Defaults, rates
 from raychains.tasks.likelihoods import Classes

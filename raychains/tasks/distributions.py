@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from raychains.core.errors import UserError, format_error, require
 from raychains.core.validation import is_number, true_or_false
-from raychains.evaluation.base import Evaluation
 from raychains.evaluation.distributed import Distributed as OfDistributions
+from raychains.evaluation.evaluation import Evaluation
 from raychains.evaluation.regression import FLOOR
 from raychains.tasks.likelihood_base import Likelihood, dtype_name
 from raychains.tasks.user_dataset import UserDataset

@@ -13,7 +13,7 @@ from torch import Tensor
 from raychains.core.errors import require
 from raychains.core.validation import at_least_0, is_number, positive, positive_int
 from raychains.evaluation import exact
-from raychains.evaluation.base import Array
+from raychains.evaluation.evaluation import Array
 from raychains.tasks.base import LogDensity
 from raychains.tasks.defaults import density, density_rates
 

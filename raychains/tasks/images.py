@@ -25,12 +25,12 @@ from torch import Tensor
 from raychains.core import gpus
 from raychains.core.errors import UserError, require
 from raychains.core.validation import integer, is_int, positive
-from raychains.data import corrupted, sets, standin_manifest
+from raychains.data import cifar10_c, sets, standin_manifest
 from raychains.data.augment import crop_and_flip, normalise
 from raychains.data.root import data_root
 from raychains.data.source import Resident
-from raychains.evaluation.base import Array, Evaluation
 from raychains.evaluation.classification import Classification, OutOfDistribution
+from raychains.evaluation.evaluation import Array, Evaluation
 from raychains.priors import Gaussian, resnet_plus_prior
 from raychains.tasks.base import PredictiveTask
 from raychains.tasks.defaults import LATE, SMALL, Defaults, network_rates
@@ -188,7 +188,7 @@ class ImageTask(NormalisedPictures):
             makers["val"] = lambda: self._classification(*self._val)
         makers |= {f"ood:{name}": partial(self._out_of_distribution, name) for name in self.data.companions}
         if self.data.has_corruptions:
-            for kind, severity in itertools.product(corrupted.CORRUPTIONS, range(1, corrupted.SEVERITIES + 1)):
+            for kind, severity in itertools.product(cifar10_c.CORRUPTIONS, range(1, cifar10_c.SEVERITIES + 1)):
                 makers[f"corrupted:{kind}:{severity}"] = partial(self._corruption, kind, severity)
         return makers
 
@@ -196,7 +196,7 @@ class ImageTask(NormalisedPictures):
         return self._classification(data.images, data.labels)
 
     def _corruption(self, kind: str, severity: int) -> Evaluation:
-        return self._labelled(corrupted.corrupted(kind, severity))
+        return self._labelled(cifar10_c.corrupted(kind, severity))
 
     def _classification(self, images: Tensor, labels: Tensor) -> Evaluation:
         return Classification(inputs=images, labels=labels.numpy(), classes=self.classes, **self.predicting())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from raychains.core.errors import UserError
-from raychains.evaluation.base import Evaluation
+from raychains.evaluation.evaluation import Evaluation
 from raychains.evaluation.regression import Noise
 from raychains.tasks.user_dataset import UserDataset
 

@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from raychains.core import user_code
 from raychains.core.errors import UserError, format_error, near_miss, require, shown
 from raychains.core.validation import as_number, is_number
-from raychains.evaluation.base import Evaluation
 from raychains.evaluation.classification import Classification
+from raychains.evaluation.evaluation import Evaluation
 from raychains.evaluation.regression import FLOOR, LOG_NOISE, OutputNoise, Pointwise, Regression
 from raychains.tasks.distributions import Bernoulli, Distributed, NegativeBinomial, Normal, Poisson, StudentT
 from raychains.tasks.likelihood_base import Likelihood, belongs, check_labels, dtype_name, placed

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from raychains.core.errors import require
 from raychains.core.validation import integer, positive, positive_int
 from raychains.evaluation import exact
-from raychains.evaluation.base import Array
+from raychains.evaluation.evaluation import Array
 from raychains.tasks.base import LogDensity, Position
 from raychains.tasks.defaults import density, density_rates
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from raychains.core.errors import RaychainsError, require
 from raychains.core.validation import is_number, positive_int
-from raychains.data import standin_manifest, uci
-from raychains.evaluation.base import Array, Evaluation
+from raychains.data import standin_manifest, tabular
+from raychains.evaluation.evaluation import Array, Evaluation
 from raychains.evaluation.exact import Exact
 from raychains.evaluation.hmc import reference
 from raychains.evaluation.moments import Gaussian, Reference, SampledMoments
@@ -69,7 +69,7 @@ class LogisticRegression(LinearPredictor):
             require(minibatch <= MOST_MINIBATCH, "minibatch", minibatch, f"be at most {MOST_MINIBATCH}")
         ok = is_number(prior_variance) and VARIANCES[0] <= prior_variance <= VARIANCES[1]
         require(ok, "prior_variance", prior_variance, f"lie in [{VARIANCES[0]:g}, {VARIANCES[1]:g}]")
-        data = uci.load(self.dataset)
+        data = tabular.load(self.dataset)
         self.prior_variance, self.fingerprint = float(prior_variance), data.fingerprint
         self.data_notes = (standin_manifest.NOTE.format(name=self.dataset),) if data.stand_in else ()
         inputs = design(data.features)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from raychains.core.validation import at_least_0
 from raychains.evaluation import exact
-from raychains.evaluation.base import Array, Evaluation
+from raychains.evaluation.evaluation import Array, Evaluation
 from raychains.evaluation.exact import ModeCoverage
 from raychains.tasks.base import LogDensity
 from raychains.tasks.defaults import density, density_rates

@@ -21,7 +21,7 @@ from raychains.core.sample import tensors_sha256
 from raychains.core.tree import Tree
 from raychains.core.validation import integer, is_int
 from raychains.data.source import Collate, Source
-from raychains.evaluation.base import Evaluation, Metric
+from raychains.evaluation.evaluation import Evaluation, Metric
 from raychains.tasks import user_model
 from raychains.tasks.base import PredictiveTask, Task
 from raychains.tasks.examples import check_apart, check_loss, check_mean, varied

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from raychains.core.errors import UserError, require
 from raychains.core.validation import is_int
-from raychains.evaluation.base import Evaluation
-from raychains.evaluation.positions import Positions
+from raychains.evaluation.evaluation import Evaluation
+from raychains.evaluation.position_classification import Positions
 from raychains.tasks.likelihood_base import Likelihood, check_labels, dtype_name
 from raychains.tasks.user_dataset import UserDataset
 

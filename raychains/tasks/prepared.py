@@ -19,8 +19,8 @@ from raychains.data.prepared.order import Part
 from raychains.data.prepared.pictures import image_of
 from raychains.data.prepared.streaming import Central, Streaming
 from raychains.data.root import root_of
-from raychains.evaluation.base import Array, Evaluation
 from raychains.evaluation.classification import Classification
+from raychains.evaluation.evaluation import Array, Evaluation
 from raychains.priors import resnet_plus_prior
 from raychains.tasks.base import Task
 from raychains.tasks.images import NormalisedPictures, check_thin

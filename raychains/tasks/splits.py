@@ -14,7 +14,7 @@ import numpy as np
 
 from raychains.core.errors import UserError, require
 from raychains.core.validation import integer, is_int, is_number
-from raychains.evaluation.base import Array, Evaluation
+from raychains.evaluation.evaluation import Array, Evaluation
 
 HELD = 4
 """Splits whose data are held at a time."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from raychains.core.errors import require
 from raychains.core.validation import is_number, positive
 from raychains.evaluation import exact
-from raychains.evaluation.base import Evaluation
+from raychains.evaluation.evaluation import Evaluation
 from raychains.evaluation.exact import ModeShare
 from raychains.tasks.base import LogDensity
 from raychains.tasks.defaults import density, density_rates

@@ -15,9 +15,9 @@ import torch
 
 from raychains.core.errors import require
 from raychains.core.validation import integer, one_of
-from raychains.data import standin_manifest, uci
+from raychains.data import standin_manifest, tabular
 from raychains.data.source import Resident
-from raychains.evaluation.base import Array, Evaluation
+from raychains.evaluation.evaluation import Array, Evaluation
 from raychains.evaluation.regression import Regression
 from raychains.tasks.base import PredictiveTask, seeded
 from raychains.tasks.defaults import SMALL, Defaults, network_rates
@@ -160,7 +160,7 @@ class UciRegression(PredictiveTask):
         integer("split_seed", split_seed)
         require(noise is None or noise in NOISES, "noise", noise, f"be {' or '.join(NOISES)}, or left out")
         self.protocol, self.split, self.split_seed, self.val_split = protocol, split, split_seed, val_split
-        data = uci.load(self.dataset)
+        data = tabular.load(self.dataset)
         self.data_notes = (standin_manifest.NOTE.format(name=self.dataset),) if data.stand_in else ()
         noise = chosen.noise if noise is None else noise
         self.likelihood: Likelihood = Heteroscedastic() if noise == "heteroscedastic" else GaussianNoise(LEARNED)
@@ -231,7 +231,7 @@ def _identity(parts: Mapping[str, Array]) -> str:
     return "/".join(f"{name} {hashlib.sha256(np.asarray(p, '<i8').tobytes()).hexdigest()}" for name, p in parts.items())
 
 
-def _standardised(data: uci.Targeted, train: Array) -> tuple[torch.Tensor, torch.Tensor, float]:
+def _standardised(data: tabular.Targeted, train: Array) -> tuple[torch.Tensor, torch.Tensor, float]:
     """Return inputs [n, features] and targets [n] with mean 0 and sd 1 over the positions ``train``, and the targets'
     sd.
 

@@ -32,7 +32,7 @@ from raychains.data.source import (
     refuse_random,
     tensor_of,
 )
-from raychains.evaluation.base import Array
+from raychains.evaluation.evaluation import Array
 
 RESIDENT_SHARE = 0.25
 """Share of the machine's memory above which a data set is streamed."""

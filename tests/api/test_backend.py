@@ -28,8 +28,8 @@ import torch, raychains as rc
 threads = torch.get_num_threads()
 settings = {**json.loads(sys.argv[1]), "sampler": ["sghmc"], "backend": "process", "progress": False}
 first = rc.compare(**settings)
-from raychains.report import page
-page.write = lambda *_: None
+from raychains.report import run_page
+run_page.write = lambda *_: None
 assert rc.compare(**settings, resume=True, name=first.store.name).table().equals(first.table())
 assert torch.get_num_threads() == threads and "reliability" in first.figures
 print(first.path)

@@ -35,7 +35,7 @@ from raychains.core.sample import Sample, tensors_sha256
 from raychains.core.spec import ChainSpec
 from raychains.planning import Comparison
 from raychains.store import ChainStore, RunStore, Storage
-from raychains.store.chains import preemptions
+from raychains.store.chain_store import preemptions
 from tests.chaos.leaving import Node, node
 from tests.processes import RAYCHAINS, free_ports, outside, until
 from tests.serve.client import ask

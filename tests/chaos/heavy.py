@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raychains.evaluation.base import Array, Evaluation, Metric, Reduced, gather
+from raychains.evaluation.evaluation import Array, Evaluation, Metric, Reduced, gather
 from raychains.planning import Comparison
 from raychains.schedules import Cyclical
 from raychains.tasks import Task

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from raychains.evaluation.base import Array, Evaluation
+from raychains.evaluation.evaluation import Array, Evaluation
 from raychains.tasks import Task
 from raychains.tasks.digits import Digits
 from raychains.tasks.linear_regression import LinearRegression

@@ -271,7 +271,7 @@ def test_while_a_chain_runs_nothing_ends() -> None:
 
 def test_trials_of_a_sweep_without_room_end_it_after_the_timeout_too(monkeypatch: pytest.MonkeyPatch) -> None:
     from raychains.orchestration import ray_private
-    from raychains.orchestration.sweep import TrialWait
+    from raychains.orchestration.sweep_experiment import TrialWait
 
     alive = True
     monkeypatch.setattr(ray_private, "any_actor_alive", lambda: alive)

@@ -27,7 +27,7 @@ from raychains.core.sample import Sample
 from raychains.core.spec import ChainSpec
 from raychains.orchestration.worker_pool import WorkerPool
 from raychains.store import Storage
-from raychains.store.chains import ChainStore
+from raychains.store.chain_store import ChainStore
 from tests.checks import refused
 from tests.compatibility import commands
 from tests.compatibility.reading import SHOWN, described, digest_of, machine, tables_of

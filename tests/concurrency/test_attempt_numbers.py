@@ -8,7 +8,7 @@ from pathlib import Path
 from pyarrow import fs
 
 from raychains.store import ChainStore, Storage
-from raychains.store.chains import SPAN
+from raychains.store.chain_store import SPAN
 from tests.processes import SECONDS
 
 

@@ -16,8 +16,8 @@ from raychains.chain.sample_index import expected_samples
 from raychains.core.errors import StorageAway
 from raychains.core.sample import Sample
 from raychains.orchestration import lease
+from raychains.orchestration.chain_sampling import Sampling
 from raychains.orchestration.lease import Lease, PeerDrivers
-from raychains.orchestration.sampling import Sampling
 from raychains.planning import coordinator as c
 from raychains.planning.failure import FailurePolicy
 from raychains.store import ChainStore

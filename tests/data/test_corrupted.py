@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raychains.data.corrupted import CORRUPTIONS, corrupted
+from raychains.data.cifar10_c import CORRUPTIONS, corrupted
 from tests.checks import refused
 
 N = 6

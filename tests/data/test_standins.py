@@ -16,7 +16,7 @@ from PIL import Image
 
 from raychains import tasks
 from raychains.core.config import Run
-from raychains.data import catalogue, corrupted, sets, standin_manifest, standins, uci
+from raychains.data import catalogue, cifar10_c, sets, standin_manifest, standins, tabular
 from raychains.data.prepared import sources
 from raychains.evaluation.classification import Classification
 from raychains.planning import methods
@@ -77,10 +77,14 @@ def test_real_sets_have_other_fingerprints(root: Path, real_root: Path) -> None:
     for name, split in (("mnist", "test"), ("cifar10", "test"), ("notmnist", "test")):
         real, made = sets.load(name, split, real_root), sets.load(name, split, root)
         assert real.fingerprint != made.fingerprint and made.stand_in and not real.stand_in
-    for name in uci.TABLES:
-        assert uci.load(name, root).fingerprint != uci.load(name, real_root).fingerprint == uci.TABLES[name].md5
-    for name in uci.REGRESSION_TABLES:
-        assert uci.load(name, root).fingerprint != uci.load(name, real_root).fingerprint
+    for name in tabular.TABLES:
+        assert (
+            tabular.load(name, root).fingerprint
+            != tabular.load(name, real_root).fingerprint
+            == tabular.TABLES[name].md5
+        )
+    for name in tabular.REGRESSION_TABLES:
+        assert tabular.load(name, root).fingerprint != tabular.load(name, real_root).fingerprint
 
 
 @pytest.mark.parametrize("name", [n for n, entry in catalogue.SETS.items() if "train" in entry.splits])
@@ -94,10 +98,10 @@ def test_classes_can_be_learned_but_not_without_errors(name: str, root: Path) ->
 def test_corruptions_are_the_test_images_and_the_harder_the_more_severe(root: Path) -> None:
     train, test = (sets.load("cifar10", split, root) for split in ("train", "test"))
     clean, prints = test.images.double(), set()
-    for kind in corrupted.CORRUPTIONS:
+    for kind in cifar10_c.CORRUPTIONS:
         away = []
         for severity in range(1, 6):
-            found = corrupted.corrupted(kind, severity, root)
+            found = cifar10_c.corrupted(kind, severity, root)
             assert found.images.shape == (len(test), 3, 32, 32) and found.stand_in
             assert found.labels.tolist() == test.labels.tolist()
             away.append(float((found.images.double() - clean).square().mean()))
@@ -107,9 +111,9 @@ def test_corruptions_are_the_test_images_and_the_harder_the_more_severe(root: Pa
     assert len(prints) == 95
 
 
-@pytest.mark.parametrize("name", uci.TABLES)
+@pytest.mark.parametrize("name", tabular.TABLES)
 def test_tables_have_the_published_columns_and_shares(name: str, root: Path) -> None:
-    found, table = uci.load(name, root), uci.TABLES[name]
+    found, table = tabular.load(name, root), tabular.TABLES[name]
     assert found.features.shape == (TRAIN, table.features) and found.stand_in
     larger = table.counts[max(table.counts)] / sum(table.counts.values())
     assert abs(found.targets.mean() - larger) <= 0.5 / TRAIN
@@ -119,10 +123,10 @@ def test_tables_have_the_published_columns_and_shares(name: str, root: Path) -> 
     assert 0 < error < min(larger, 1 - larger) - 0.05
 
 
-@pytest.mark.parametrize("name", uci.REGRESSION_TABLES)
+@pytest.mark.parametrize("name", tabular.REGRESSION_TABLES)
 def test_regression_tables_have_the_published_columns_and_can_be_learned(name: str, root: Path) -> None:
-    found = uci.load(name, root)
-    assert found.features.shape == (TRAIN, uci.REGRESSION_TABLES[name].features) and found.stand_in
+    found = tabular.load(name, root)
+    assert found.features.shape == (TRAIN, tabular.REGRESSION_TABLES[name].features) and found.stand_in
     design = np.column_stack([np.ones(TRAIN), (found.features - found.features.mean(0)) / found.features.std(0)])
     weights, *_ = np.linalg.lstsq(design, found.targets, rcond=None)
     assert 0 < (found.targets - design @ weights).var() < 0.9 * found.targets.var()
@@ -171,7 +175,7 @@ def test_every_split_of_a_task_on_cifar_is_there(root: Path, monkeypatch: pytest
     splits = task.splits()
     prints = {splits[name].fingerprint for name in splits if not name.startswith("corrupted:")}
     assert len(prints) == 5 == len({"test", "train", "val", "ood:svhn", "ood:cifar100"} & set(splits))
-    fog, found = splits["corrupted:fog:3"], corrupted.corrupted("fog", 3, root)
+    fog, found = splits["corrupted:fog:3"], cifar10_c.corrupted("fog", 3, root)
     assert isinstance(fog, Classification) and torch.equal(fog.inputs[:], found.images)
     assert fog._labels.tolist() == found.labels.tolist()
 
@@ -193,11 +197,11 @@ def test_a_damaged_or_a_missing_stand_in_is_refused(own: Path) -> None:
     fog = own / "CIFAR-10-C/fog.npy"
     fog.write_bytes(fog.read_bytes()[:-1] + b"?")
     with refused("cifar10-c", str(fog), "damaged"):
-        corrupted.corrupted("fog", 2, own)
+        cifar10_c.corrupted("fog", 2, own)
     heart = own / "uci/heart.dat"
     heart.write_bytes(heart.read_bytes().replace(b"1\n", b"2\n", 1))
     with refused("heart", str(heart), "damaged"):
-        uci.load("heart", own)
+        tabular.load("heart", own)
 
 
 def test_a_real_file_among_stand_ins_is_refused(own: Path) -> None:
@@ -207,7 +211,7 @@ def test_a_real_file_among_stand_ins_is_refused(own: Path) -> None:
     with refused("svhn", "stand-ins", "test_32x32.mat"):
         sets.load("svhn", "test", own)
     with refused("german", "stand-ins"):
-        uci.load("german", own)
+        tabular.load("german", own)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raychains.data import uci
-from raychains.data.uci import REGRESSION_TABLES, TABLES, Table
+from raychains.data import tabular
+from raychains.data.tabular import REGRESSION_TABLES, TABLES, Table
 from tests.checks import refused
 
 ROWS = [[1.5, -2, 2], [0, 3e2, 1], [4, 5, 1], [-6, 0.25, 2], [7, 8, 1]]
@@ -20,7 +20,7 @@ MADE = Table(
     features=2,
     origin="set",
     counts={1: 3, 2: 2},
-    md5=uci.digest(np.array(ROWS)),
+    md5=tabular.digest(np.array(ROWS)),
 )
 
 
@@ -35,7 +35,7 @@ def lines(rows: list[list[float]]) -> str:
 
 
 def test_features_and_labels_are_read_and_the_larger_class_is_label_1(tmp_path: Path) -> None:
-    data = uci.read(MADE, written(tmp_path, lines(ROWS)))
+    data = tabular.read(MADE, written(tmp_path, lines(ROWS)))
     np.testing.assert_array_equal(data.features, np.array(ROWS)[:, :2])
     np.testing.assert_array_equal(data.targets, [1, 0, 0, 1, 0])
     assert data.features.dtype == data.targets.dtype == np.float64 and data.fingerprint == MADE.md5
@@ -43,7 +43,7 @@ def test_features_and_labels_are_read_and_the_larger_class_is_label_1(tmp_path: 
 
 def test_blanks_line_ends_and_spelling_of_numbers_do_not_matter(tmp_path: Path) -> None:
     text = "\r\n   1.50  -2.0 2 \r\n-0 300 1\r\n4\t5 1\r\n-6 .25 2.0\r\n\r\n7 8 1"
-    assert uci.read(MADE, written(tmp_path, text)).fingerprint == MADE.md5
+    assert tabular.read(MADE, written(tmp_path, text)).fingerprint == MADE.md5
 
 
 def test_every_number_counts(tmp_path: Path) -> None:
@@ -52,9 +52,9 @@ def test_every_number_counts(tmp_path: Path) -> None:
             changed = [list(r) for r in ROWS]
             changed[i][j] += 1e-9
             with refused("made.dat", "md5", "another version"):
-                uci.read(MADE, written(tmp_path, lines(changed)))
+                tabular.read(MADE, written(tmp_path, lines(changed)))
     with refused("md5"):
-        uci.read(MADE, written(tmp_path, lines(ROWS[::-1])))
+        tabular.read(MADE, written(tmp_path, lines(ROWS[::-1])))
 
 
 @pytest.mark.parametrize(
@@ -72,16 +72,16 @@ def test_every_number_counts(tmp_path: Path) -> None:
 )
 def test_a_wrong_file_is_refused_in_a_line_that_names_it(tmp_path: Path, text: str, words: tuple[str, ...]) -> None:
     with refused("made", str(tmp_path / "uci" / "made.dat"), *words):
-        uci.read(dataclasses.replace(MADE, md5=None), written(tmp_path, text))
+        tabular.read(dataclasses.replace(MADE, md5=None), written(tmp_path, text))
 
 
 def test_a_missing_file_is_named_with_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAYCHAINS_DATA", str(tmp_path))
     for name, table in TABLES.items():
         with refused(name, str(tmp_path / "uci" / table.file), "RAYCHAINS_DATA"):
-            uci.load(name)
+            tabular.load(name)
     with refused("data set", "iris"):
-        uci.load("iris")
+        tabular.load("iris")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_missing_file_is_named_with_where_it_was_looked_for(tmp_path: Path, mo
 def test_real_data_have_the_published_counts(
     real_root: Path, name: str, shape: tuple[int, int], ones: int, first: list[float]
 ) -> None:
-    data = uci.load(name, real_root)
+    data = tabular.load(name, real_root)
     assert data.features.shape == shape and data.targets.shape == shape[:1]
     assert data.targets.sum() == ones and set(data.targets) == {0.0, 1.0}
     assert data.features[0, :3].tolist() == first and (data.features.std(0) > 0).all()
@@ -105,7 +105,7 @@ def test_real_data_have_the_published_counts(
 # Real targets
 
 NUMBERS = np.array([[1.5, -2, 7.25], [0, 300, 1], [4, 5, -1]])
-REAL = Table(name="made", file="made.data", examples=3, features=2, origin="set", md5=uci.digest(NUMBERS))
+REAL = Table(name="made", file="made.data", examples=3, features=2, origin="set", md5=tabular.digest(NUMBERS))
 NAMED = Table(
     name="named",
     file="named.csv",
@@ -113,7 +113,7 @@ NAMED = Table(
     features=2,
     origin="set",
     columns=("a", "b", "y"),
-    md5=uci.digest(NUMBERS),
+    md5=tabular.digest(NUMBERS),
 )
 CSV = "n,y,a,day,b\n1,7.25,1.5,2011-01-01,-2\n2,1,0,2011-01-01,3e2\n3,-1,4,2011-01-02,5\n"
 
@@ -127,7 +127,7 @@ def written_as(root: Path, file: str, text: str) -> Path:
 def test_features_and_targets_are_read_from_both_kinds_of_files(tmp_path: Path) -> None:
     text = "1.50 -2 7.25\n\n0 300 1\r\n4 5.0 -1\n"
     for table, content in ((REAL, text), (NAMED, CSV)):
-        data = uci.read(table, written_as(tmp_path, table.file, content))
+        data = tabular.read(table, written_as(tmp_path, table.file, content))
         np.testing.assert_array_equal(data.features, NUMBERS[:, :2])
         np.testing.assert_array_equal(data.targets, NUMBERS[:, 2])
         assert data.fingerprint == table.md5 and data.features.dtype == data.targets.dtype == np.float64
@@ -149,16 +149,16 @@ def test_a_wrong_file_of_columns_is_refused_in_a_line_that_names_it(
     tmp_path: Path, text: str, words: tuple[str, ...]
 ) -> None:
     with refused("named", str(tmp_path / "uci" / "named.csv"), *words):
-        uci.read(NAMED, written_as(tmp_path, NAMED.file, text))
+        tabular.read(NAMED, written_as(tmp_path, NAMED.file, text))
 
 
 def test_a_missing_regression_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAYCHAINS_DATA", str(tmp_path))
     for name, table in REGRESSION_TABLES.items():
         with refused(name, str(tmp_path / "uci" / table.file), table.origin, "RAYCHAINS_DATA"):
-            uci.load(name)
+            tabular.load(name)
     with refused("data set", "boston"):
-        uci.load("boston")
+        tabular.load("boston")
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_missing_regression_file_is_named(tmp_path: Path, monkeypatch: pytest.
 def test_real_regression_data_have_the_published_counts(
     real_root: Path, name: str, shape: tuple[int, int], first: list[float], target: float
 ) -> None:
-    data = uci.load(name, real_root)
+    data = tabular.load(name, real_root)
     assert data.features.shape == shape and data.targets.shape == shape[:1]
     assert data.features[0, :3].tolist() == first and data.targets[0] == target
     assert (data.features.std(0) > 0).all() and data.fingerprint == REGRESSION_TABLES[name].md5

@@ -24,7 +24,7 @@ from raychains.core import user_code
 from raychains.core.checksum import unsealed
 from raychains.orchestration.worker_pool import WorkerPool
 from raychains.planning import methods
-from raychains.schedules import base as schedule_base
+from raychains.schedules import schedule as schedule_base
 from raychains.store import finished_chains
 from tests.checks import refused
 from tests.pool import unpaged

@@ -9,8 +9,8 @@ import scipy.special
 import torch
 from torchmetrics.functional.classification import binary_calibration_error
 
-from raychains.evaluation.base import Rows
 from raychains.evaluation.classification import reduce_classification
+from raychains.evaluation.evaluation import Rows
 
 Array = np.ndarray[Any, Any]
 

@@ -12,9 +12,9 @@ from torch import nn
 
 from raychains.evaluation import bootstrap as module
 from raychains.evaluation import metrics
-from raychains.evaluation.base import Rows, gather
 from raychains.evaluation.bootstrap import RESAMPLES, intervals, paired, with_intervals
 from raychains.evaluation.classification import Classification
+from raychains.evaluation.evaluation import Rows, gather
 from raychains.evaluation.regression import Regression
 from tests.checks import refused
 from tests.evaluation.cases import Array, rows_of, softmax_samples, top_class_rows

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torchmetrics.functional.classification import binary_calibration_error
 
-from raychains.evaluation import calibration, metrics
-from raychains.evaluation.base import Rows
+from raychains.evaluation import calibration_error, metrics
+from raychains.evaluation.evaluation import Rows
 from tests.checks import refused
 from tests.evaluation.cases import Array, rows_of, softmax_samples, tied_rows, top_class_rows, torchmetrics_error
 
@@ -22,15 +22,15 @@ BINS = pytest.mark.parametrize("bins", [1, 8, 15])
 @EACH
 @BINS
 def test_equal_width_errors_equal_torchmetrics(rows: Rows, bins: int) -> None:
-    diagram = calibration.equal_width(rows, bins)
-    assert calibration.expected_error(diagram) == pytest.approx(torchmetrics_error(rows, bins, "l1"), abs=1e-12)
-    assert calibration.expected_error(diagram) == pytest.approx(metrics.ece(rows, bins), abs=1e-12)
+    diagram = calibration_error.equal_width(rows, bins)
+    assert calibration_error.expected_error(diagram) == pytest.approx(torchmetrics_error(rows, bins, "l1"), abs=1e-12)
+    assert calibration_error.expected_error(diagram) == pytest.approx(metrics.ece(rows, bins), abs=1e-12)
 
 
 @EACH
 @BINS
 def test_equal_width_columns_equal_a_loop(rows: Rows, bins: int) -> None:
-    diagram = calibration.equal_width(rows, bins)
+    diagram = calibration_error.equal_width(rows, bins)
     right = rows["prediction"] == rows["label"]
     assert diagram.count.sum() == len(right)
     for b in range(bins):
@@ -49,13 +49,13 @@ def test_a_confidence_on_an_edge_belongs_to_the_bin_above() -> None:
     """Also where edge · bins rounds to less than the bin's number."""
     for bins in range(1, 60):
         edges = np.linspace(0, 1, bins + 1)
-        diagram = calibration.equal_width(top_class_rows(edges, edges > 2), bins)
+        diagram = calibration_error.equal_width(top_class_rows(edges, edges > 2), bins)
         assert diagram.count.tolist() == [1] * (bins - 1) + [2], bins  # the last edge is 1, in the last bin
 
 
 def test_torchmetrics_alone_gives_a_confidence_of_one_its_own_bin() -> None:
     rows = top_class_rows([0.95, 1.0], [True, False])
-    assert calibration.expected_error(calibration.equal_width(rows, 10)) == pytest.approx(0.475)
+    assert calibration_error.expected_error(calibration_error.equal_width(rows, 10)) == pytest.approx(0.475)
     assert metrics.ece(rows, 10) == pytest.approx(0.475)
     assert torchmetrics_error(rows, 10, "l1") == pytest.approx(0.525)
 
@@ -64,7 +64,7 @@ def test_torchmetrics_alone_gives_a_confidence_of_one_its_own_bin() -> None:
 @BINS
 def test_bins_of_equal_mass_equal_a_loop_whatever_is_tied_and_whatever_the_order(rows: Rows, bins: int) -> None:
     """A confidence goes where the middle of its ranks lies, so that tied ones share a bin."""
-    diagram = calibration.equal_mass(rows, bins)
+    diagram = calibration_error.equal_mass(rows, bins)
     n, confidence, right = len(rows["label"]), rows["confidence"], rows["prediction"] == rows["label"]
     members: dict[int, list[float]] = {}
     for value in sorted(set(confidence)):
@@ -83,12 +83,12 @@ def test_bins_of_equal_mass_equal_a_loop_whatever_is_tied_and_whatever_the_order
             assert np.isnan([diagram.lower[b], diagram.upper[b], diagram.accuracy[b]]).all()
     assert metrics.ece_mass(rows, bins) == pytest.approx(expected, abs=1e-12)
     shuffled = np.random.default_rng(0).permutation(n)
-    again = calibration.equal_mass({name: column[shuffled] for name, column in rows.items()}, bins)
+    again = calibration_error.equal_mass({name: column[shuffled] for name, column in rows.items()}, bins)
     np.testing.assert_array_equal(again.count, diagram.count)
     np.testing.assert_allclose(again.accuracy, diagram.accuracy)
 
 
-@pytest.mark.parametrize("diagram", [calibration.equal_width, calibration.equal_mass])
+@pytest.mark.parametrize("diagram", [calibration_error.equal_width, calibration_error.equal_mass])
 def test_few_rows_and_rows_alike_have_the_error_that_is_seen_at_once(diagram: object) -> None:
     for confidence, right, expected in (
         ([0.9], [True], 0.1),
@@ -99,7 +99,7 @@ def test_few_rows_and_rows_alike_have_the_error_that_is_seen_at_once(diagram: ob
         ([0.75] * 40, [True] * 20 + [False] * 20, 0.25),
     ):
         found = diagram(top_class_rows(confidence, right), 15)  # type: ignore[operator]
-        assert calibration.expected_error(found) == pytest.approx(expected)
+        assert calibration_error.expected_error(found) == pytest.approx(expected)
     assert sorted(found.count) == [0] * 14 + [40]
     rounded = diagram(top_class_rows([1 + 1e-9], [True]), 4)  # type: ignore[operator]
     assert rounded.count[-1] + rounded.count[2] == 1 and np.nanmax(rounded.confidence) == 1
@@ -116,24 +116,26 @@ def test_classwise_error_equals_the_mean_of_torchmetrics_over_classes(case: tupl
         binary_calibration_error(torch.from_numpy(p[:, k].copy()), torch.from_numpy((labels == k) * 1), n_bins=bins)
         for k in range(p.shape[1])
     ]
-    found = calibration.classwise_error(calibration.classwise_sums(p, labels, bins))
+    found = calibration_error.classwise_error(calibration_error.classwise_sums(p, labels, bins))
     assert found == pytest.approx(float(np.mean(each)), abs=1e-12)
 
 
 def test_classwise_sums_of_shards_add_up() -> None:
     p, labels = CASES[0][0].mean(0), CASES[0][1]
-    whole = calibration.classwise_sums(p, labels)
-    parts = [calibration.classwise_sums(p[s], labels[s]) for s in (slice(0, 100), slice(100, 101), slice(101, None))]
+    whole = calibration_error.classwise_sums(p, labels)
+    parts = [
+        calibration_error.classwise_sums(p[s], labels[s]) for s in (slice(0, 100), slice(100, 101), slice(101, None))
+    ]
     np.testing.assert_allclose(np.sum(parts, axis=0), whole, rtol=1e-12)
     assert whole.shape == (3, 7, 15) and whole[0].sum(1).tolist() == [500.0] * 7 and whole[2].sum() == 500
 
 
 def test_classwise_error_of_one_class_and_of_one_row() -> None:
-    assert calibration.classwise_error(calibration.classwise_sums(np.ones((4, 1)), np.zeros(4, int))) == 0
-    one = calibration.classwise_sums(np.array([[0.7, 0.2, 0.1]]), np.array([1]))
-    assert calibration.classwise_error(one) == pytest.approx((0.7 + 0.8 + 0.1) / 3)
+    assert calibration_error.classwise_error(calibration_error.classwise_sums(np.ones((4, 1)), np.zeros(4, int))) == 0
+    one = calibration_error.classwise_sums(np.array([[0.7, 0.2, 0.1]]), np.array([1]))
+    assert calibration_error.classwise_error(one) == pytest.approx((0.7 + 0.8 + 0.1) / 3)
 
 
 def test_bad_rows_are_one_line() -> None:
     with refused("confidence", "finite", "nan"):
-        calibration.equal_mass(top_class_rows([0.5, np.nan], [True, False]))
+        calibration_error.equal_mass(top_class_rows([0.5, np.nan], [True, False]))

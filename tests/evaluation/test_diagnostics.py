@@ -7,7 +7,7 @@ import pytest
 from scipy.signal import lfilter
 from scipy.stats import norm, rankdata
 
-from raychains.evaluation import diagnostics
+from raychains.evaluation import mcmc_diagnostics
 
 
 def ar1(rng: np.random.Generator, rho: float, shape: tuple[int, ...]) -> np.ndarray:
@@ -23,8 +23,8 @@ def test_ess_of_an_autoregression_is_known(rho: float) -> None:
     little)."""
     x = ar1(np.random.default_rng(1), rho, (4, 10_000))
     exact = x.size * (1 - rho) / (1 + rho)
-    assert diagnostics.ess(x, "mean") == pytest.approx(exact, rel=0.1)
-    assert diagnostics.ess(x) == pytest.approx(exact, rel=0.1)
+    assert mcmc_diagnostics.ess(x, "mean") == pytest.approx(exact, rel=0.1)
+    assert mcmc_diagnostics.ess(x) == pytest.approx(exact, rel=0.1)
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.9])
@@ -36,15 +36,15 @@ def test_tail_ess_of_an_autoregression_is_that_of_the_indicator(rho: float) -> N
     q = norm.ppf(0.05)
     both = [multivariate_normal.cdf([q, q], cov=[[1, rho**t], [rho**t, 1]]) for t in range(1, 60)]
     exact = 40_000 / (1 + 2 * sum((b - 0.05**2) / (0.05 * 0.95) for b in both))
-    found = diagnostics.ess(ar1(np.random.default_rng(2), rho, (4, 10_000)), "tail")
+    found = mcmc_diagnostics.ess(ar1(np.random.default_rng(2), rho, (4, 10_000)), "tail")
     assert found == pytest.approx(exact, rel=0.12)
 
 
 def test_ess_takes_trailing_axes_one_by_one() -> None:
     x = ar1(np.random.default_rng(0), 0.5, (2, 300, 3, 2))
-    found = diagnostics.ess(x)
+    found = mcmc_diagnostics.ess(x)
     assert found.shape == (3, 2)
-    assert found[2, 1] == diagnostics.ess(x[:, :, 2, 1]) and found[2, 1] != found[0, 0]
+    assert found[2, 1] == mcmc_diagnostics.ess(x[:, :, 2, 1]) and found[2, 1] != found[0, 0]
 
 
 def halves(x: np.ndarray) -> np.ndarray:
@@ -69,34 +69,34 @@ def test_r_hat_is_the_larger_split_form_of_ranks_and_of_folded_ranks() -> None:
         x = rng.normal(size=(chains, draws)).cumsum(axis=1)
         parts = halves(halves(x) if chains == 1 else x)
         forms = [split_r_hat(normal_scores(v)) for v in (parts, np.abs(parts - np.median(parts)))]
-        assert diagnostics.r_hat(x) == pytest.approx(max(forms), rel=1e-12)
+        assert mcmc_diagnostics.r_hat(x) == pytest.approx(max(forms), rel=1e-12)
 
 
 def test_autocorrelation_equals_the_direct_sum() -> None:
     x = ar1(np.random.default_rng(0), 0.7, (2, 50, 3))
-    found = diagnostics.autocorrelation(x, lags=20)
+    found = mcmc_diagnostics.autocorrelation(x, lags=20)
     assert found.shape == (2, 21, 3)
     z = x - x.mean(1, keepdims=True)
     for t in (0, 1, 7, 20):
         assert found[:, t] == pytest.approx((z[:, : 50 - t] * z[:, t:]).sum(1) / (z**2).sum(1), abs=1e-12)
-    assert diagnostics.autocorrelation(x[..., 0], 49).shape == (2, 50)
-    long = diagnostics.autocorrelation(ar1(np.random.default_rng(0), 0.7, (1, 100_000)), lags=3)
+    assert mcmc_diagnostics.autocorrelation(x[..., 0], 49).shape == (2, 50)
+    long = mcmc_diagnostics.autocorrelation(ar1(np.random.default_rng(0), 0.7, (1, 100_000)), lags=3)
     assert long[0] == pytest.approx([1, 0.7, 0.49, 0.343], abs=0.02)
 
 
 def test_the_means_error_allows_for_autocorrelation() -> None:
     """sd/√(n(1−ρ)/(1+ρ)); and over repeats, means lie as far from 0 as their errors say."""
     rng = np.random.default_rng(0)
-    found = [diagnostics.mean(ar1(rng, 0.8, (2, 2000))) for _ in range(100)]
+    found = [mcmc_diagnostics.mean(ar1(rng, 0.8, (2, 2000))) for _ in range(100)]
     exact = 1 / np.sqrt(4000 * 0.2 / 1.8)
     assert np.median([e.error for e in found]) == pytest.approx(exact, rel=0.1)
     assert np.std([e.value for e in found]) == pytest.approx(exact, rel=0.25)
-    few = diagnostics.mean(np.array([[1.0, 2.0, 6.0]]))
+    few = mcmc_diagnostics.mean(np.array([[1.0, 2.0, 6.0]]))
     assert np.isnan(few.error) and few.value == 3
 
 
 def test_what_never_moves_and_what_is_not_finite() -> None:
     x = np.random.default_rng(0).normal(size=(2, 50, 3))
     x[:, :, 1], x[1, 4, 2] = 7.0, np.nan
-    assert diagnostics.ess(x)[1] == 100 and np.isnan(diagnostics.ess(x)[2])
-    assert np.isfinite(diagnostics.r_hat(x)[0]) and np.isnan(diagnostics.r_hat(x)[1:]).all()
+    assert mcmc_diagnostics.ess(x)[1] == 100 and np.isnan(mcmc_diagnostics.ess(x)[2])
+    assert np.isfinite(mcmc_diagnostics.r_hat(x)[0]) and np.isnan(mcmc_diagnostics.r_hat(x)[1:]).all()

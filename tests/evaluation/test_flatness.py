@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from raychains.evaluation.flatness import diagonal_fisher, direction, move, ranks_of, spectrum
+from raychains.evaluation.loss_landscape import diagonal_fisher, direction, move, ranks_of, spectrum
 from raychains.evaluation.vectors import projections
 from tests.checks import refused
 

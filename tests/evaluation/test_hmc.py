@@ -11,7 +11,7 @@ from scipy import stats
 
 from raychains.core.errors import RaychainsError
 from raychains.evaluation import hmc
-from raychains.evaluation.diagnostics import ess
+from raychains.evaluation.mcmc_diagnostics import ess
 
 MEAN = np.array([1.0, -2.0, 30.0])
 COVARIANCE = np.array([[2.0, -0.9, 0.1], [-0.9, 0.5, 0.0], [0.1, 0.0, 40.0]])

@@ -13,7 +13,7 @@ from sklearn.metrics import accuracy_score, log_loss, top_k_accuracy_score
 from torch import nn
 from torchmetrics.functional.classification import binary_calibration_error
 
-from raychains.evaluation import base, metrics
+from raychains.evaluation import evaluation, metrics
 from raychains.evaluation.classification import Classification, log_probabilities, reduce_classification
 from tests.checks import refused
 from tests.evaluation.cases import Array, softmax_samples
@@ -169,7 +169,7 @@ def test_reducing_shards_equals_reducing_the_whole(monkeypatch: pytest.MonkeyPat
     assert small.shards == 2
     parts = [small.reduce([small.predict(w, shard) for w in samples], shard) for shard in range(2)]
     metrics_small, curve_small = small.summarise(parts), small.curve(parts)
-    monkeypatch.setattr(base, "SHARD", 1500)
+    monkeypatch.setattr(evaluation, "SHARD", 1500)
     whole = split(1500)
     assert whole.shards == 1
     part = whole.reduce([whole.predict(w, 0) for w in samples], 0)

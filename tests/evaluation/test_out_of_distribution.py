@@ -11,8 +11,8 @@ import scipy.stats
 import torch
 from torch import Tensor, nn
 
-from raychains.evaluation.base import SHARD, gather
 from raychains.evaluation.classification import IMAGES_AT_ONCE, Classification, OutOfDistribution, reduce_classification
+from raychains.evaluation.evaluation import SHARD, gather
 
 Array = np.ndarray[Any, Any]
 STEP = {"kind": "normalise", "mean": [0.5], "std": [0.25]}

@@ -10,7 +10,7 @@ import torch
 from scipy import integrate, special, stats
 from torch import nn
 
-from raychains.evaluation.base import SHARD, Reduced
+from raychains.evaluation.evaluation import SHARD, Reduced
 from raychains.evaluation.regression import OutputNoise, Pointwise, Regression, crps, gaussians, reduce_regression
 from raychains.tasks.likelihoods import LOG_NOISE
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from raychains.evaluation.base import Evaluation, Reduced, normalised
 from raychains.evaluation.classification import Classification, OutOfDistribution, reduce_classification
+from raychains.evaluation.evaluation import Evaluation, Reduced, normalised
 from raychains.evaluation.exact import ModeCoverage, ModeShare
 from raychains.evaluation.moments import GaussianMoments
 from raychains.evaluation.regression import Pointwise, Regression, reduce_regression

@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from raychains.evaluation.weights import ellipsoid, harmonic_mean, stack, truncated
+from raychains.evaluation.averaging_weights import ellipsoid, harmonic_mean, stack, truncated
 from tests.checks import refused
 
 # Harmonic mean of likelihoods

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import raychains as rc
 from raychains.core.checksum import sealed
 from raychains.plotting.style import Drawing
-from raychains.report import page
+from raychains.report import run_page
 from raychains.store import ChainStore, Storage, codec
 from tests.fuzz import made
 from tests.fuzz.rules import Started, comes_to_one_line, examples, no_ray, say, tree
@@ -112,7 +112,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         drawing.draw()
         return b"<svg/>", b""
 
-    monkeypatch.setattr(page, "render", render)
+    monkeypatch.setattr(run_page, "render", render)
 
 
 @examples(70, "store")

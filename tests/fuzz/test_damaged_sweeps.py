@@ -17,7 +17,7 @@ from raychains.core.errors import UserError
 from raychains.inference import sweep_results
 from raychains.inference.sweep_data import Sweep
 from raychains.plotting.style import Drawing
-from raychains.report import page
+from raychains.report import run_page
 from raychains.store import Storage, SweepStore
 from tests.fuzz.rules import examples, no_ray, say
 from tests.fuzz.test_damaged_stores import REPLACEMENTS, changed, paths
@@ -32,7 +32,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[flips.Store]:
 
     with pytest.MonkeyPatch.context() as patch:
         no_ray(patch)
-        patch.setattr(page, "render", render)
+        patch.setattr(run_page, "render", render)
         yield flips.make(tmp_path_factory.mktemp("store"))
 
 

@@ -31,9 +31,9 @@ from PIL import Image
 from scipy.io import savemat
 
 from raychains import tasks
-from raychains.data import corrupted, sets, standins, uci
+from raychains.data import cifar10_c, sets, standins, tabular
 from raychains.data.catalogue import SETS
-from raychains.data.prepared import local, manifest, sources
+from raychains.data.prepared import local_preparation, manifest, sources
 from raychains.data.prepared.pictures import central
 from raychains.data.standin_manifest import FILE
 from tests.fuzz.rules import comes_to_one_line, examples, no_ray, say, tree
@@ -63,7 +63,7 @@ def kind_of(name: str) -> str | None:
         return "declaration"
     if name.startswith(standins.PICTURES):
         return "picture"
-    if name.startswith(f"{uci.FOLDER}/"):
+    if name.startswith(f"{tabular.FOLDER}/"):
         return "table"
     if "cifar-10" in name and "CIFAR-10-C" not in name:
         return "cifar"
@@ -74,7 +74,7 @@ def kind_of(name: str) -> str | None:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
     folder = standins.make(tmp_path_factory.mktemp("data") / "root", train=20, test=20, corruptions=1)
-    local.prepare(folder / standins.PICTURES, folder / "imagenet", row_group=8)
+    local_preparation.prepare(folder / standins.PICTURES, folder / "imagenet", row_group=8)
     files = {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
     kinds: dict[str, list[str]] = {}
     for name in files:
@@ -348,20 +348,20 @@ def published(root: Root) -> None:
 
 
 def corruptions(root: Root) -> None:
-    for severity in (1, corrupted.SEVERITIES):
-        comes_to_one_line(lambda s=severity: corrupted.corrupted(corrupted.CORRUPTIONS[0], s, root.folder))
+    for severity in (1, cifar10_c.SEVERITIES):
+        comes_to_one_line(lambda s=severity: cifar10_c.corrupted(cifar10_c.CORRUPTIONS[0], s, root.folder))
 
 
 def tables(root: Root) -> None:
-    for name in uci.TABLES:
-        found = comes_to_one_line(lambda n=name: uci.load(n, root.folder))
+    for name in tabular.TABLES:
+        found = comes_to_one_line(lambda n=name: tabular.load(n, root.folder))
         assert found is None or (np.isfinite(found.features).all() and {*found.targets.tolist()} <= {0.0, 1.0})
 
 
 def pictures(root: Root) -> None:
     source = root.folder / standins.PICTURES
     comes_to_one_line(lambda: sources.find(source))
-    comes_to_one_line(lambda: local.prepare(source, root.folder.parent / "prepared" / "set"))
+    comes_to_one_line(lambda: local_preparation.prepare(source, root.folder.parent / "prepared" / "set"))
 
 
 def prepared(root: Root) -> None:
@@ -472,7 +472,7 @@ def test_the_root_itself_is_whole(root: Root) -> None:
     for name, entry in SETS.items():
         for split in entry.splits:
             assert len(sets.load(name, split, root.folder))
-    assert all(len(uci.load(name, root.folder).targets) for name in uci.TABLES)
-    assert len(corrupted.corrupted(corrupted.CORRUPTIONS[0], 1, root.folder))
+    assert all(len(tabular.load(name, root.folder).targets) for name in tabular.TABLES)
+    assert len(cifar10_c.corrupted(cifar10_c.CORRUPTIONS[0], 1, root.folder))
     task = tasks.make("imagefolder-lenet", set="imagenet")
     assert len(task.splits()["test"].predict(task.build_model(seed=0, lanes=1).state_dict(), 0))

@@ -29,7 +29,7 @@ from raychains.core import bounded
 from raychains.core.checksum import sealed
 from raychains.core.errors import RaychainsError, StorageRefused, UserError
 from raychains.data.formats import read_idx
-from raychains.data.prepared import local
+from raychains.data.prepared import local_preparation
 from raychains.data.prepared.plan import as_jpeg
 from raychains.report.console import Console
 from raychains.status.command import display
@@ -275,7 +275,7 @@ def test_a_pipe_among_pictures(tmp_path: Path) -> None:
     with in_time(), refused("file", "regular", "x.jpg"):
         encode(plan.works[0].items, "shard")
     with in_time():
-        assert local.prepare(tmp_path / "pictures", tmp_path / "set").splits["train"].images == 1
+        assert local_preparation.prepare(tmp_path / "pictures", tmp_path / "set").splits["train"].images == 1
 
 
 def pictures(folder: Path, name: bytes = b"c/a.jpg") -> Path:

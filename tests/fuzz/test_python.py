@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import raychains as rc
 from raychains.core.errors import RaychainsError
-from raychains.report import page
+from raychains.report import run_page
 from tests.fuzz import calls as api
 from tests.fuzz import made
 from tests.fuzz.odd import ODD
@@ -43,7 +43,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, api.Ca
         patch.delenv("RAY_ADDRESS", raising=False)
         no_ray(patch)
         made_images.use(patch)
-        patch.setattr(page, "render", lambda drawing: (b"<svg/>", b""))
+        patch.setattr(run_page, "render", lambda drawing: (b"<svg/>", b""))
         yield api.calls(whole, result)
 
 

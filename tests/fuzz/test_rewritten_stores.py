@@ -24,9 +24,9 @@ from raychains.core.errors import RaychainsError
 from raychains.core.spec import ChainSpec
 from raychains.orchestration import process_identity
 from raychains.plotting.style import Drawing
-from raychains.report import page
+from raychains.report import run_page
 from raychains.store import ChainStore, Storage, codec
-from raychains.store.chains import encode_index
+from raychains.store.chain_store import encode_index
 from tests.fuzz import made
 from tests.fuzz.rules import comes_to_one_line, examples, no_ray, say
 from tests.fuzz.test_damaged_stores import REPLACEMENTS, changed, paths
@@ -49,7 +49,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "drivers" / f"{'a' * 32}.json").write_text(json.dumps(entry))
     with pytest.MonkeyPatch.context() as patch:
         no_ray(patch)
-        patch.setattr(page, "render", lambda drawing: (_drawn(drawing), b""))
+        patch.setattr(run_page, "render", lambda drawing: (_drawn(drawing), b""))
         yield folder
 
 

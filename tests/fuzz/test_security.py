@@ -20,9 +20,9 @@ import raychains as rc
 from raychains.core.checksum import sealed
 from raychains.core.errors import UserError
 from raychains.planning import Comparison
-from raychains.report import page
+from raychains.report import run_page
 from raychains.store import ChainStore, RunStore, Storage
-from raychains.store.chains import encode_index
+from raychains.store.chain_store import encode_index
 from tests.fuzz import made
 from tests.fuzz.rules import no_ray, say, tree
 from tests.report import runs
@@ -275,7 +275,7 @@ def drawn(folder: Path, texts: list[str]) -> Elements:
     chain.publish_diagnosis({"error": everything, "format": 1}, 3, 1)
     (folder / "chains" / digests[1] / "samples.parquet").unlink()  # a failed chain has not finished
     next((folder / "chains" / digests[1] / "samples").iterdir()).unlink()
-    page.write(store, Comparison.from_json(store.plan()["comparison"]))
+    run_page.write(store, Comparison.from_json(store.plan()["comparison"]))
     for image in (folder / "runs" / "small" / "figures").glob("*.svg"):
         check_svg(image.read_bytes())
     return Elements((folder / "runs" / "small" / "report.html").read_text(encoding="utf-8"))

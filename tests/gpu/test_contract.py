@@ -19,7 +19,7 @@ from raychains.chain.process_group import Ranks
 from raychains.core import gpus
 from raychains.core.sample import Progress, Sample
 from raychains.data import standins
-from raychains.evaluation.base import SHARD
+from raychains.evaluation.evaluation import SHARD
 from raychains.models.cnn import LeNet
 from raychains.models.mlp import three_layer
 from raychains.samplers import KINDS, SGHMC, Sampler

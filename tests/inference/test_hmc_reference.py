@@ -13,7 +13,7 @@ from torch import nn
 
 import raychains as rc
 from raychains import tasks
-from raychains.evaluation import diagnostics
+from raychains.evaluation import mcmc_diagnostics
 from raychains.inference import hmc_reference
 from raychains.models import stacked
 from raychains.store import Storage
@@ -97,10 +97,10 @@ def test_draws_of_a_linear_network_have_the_normal_law_in_closed_form(whole: Who
     mean = covariance @ z.T @ y.numpy().astype(np.float64) / SIGMA**2
     draws = found.draws.astype(np.float64)
     sd = np.sqrt(np.diag(covariance))
-    errors = 4 * sd / np.sqrt(diagnostics.ess(draws, "mean"))
+    errors = 4 * sd / np.sqrt(mcmc_diagnostics.ess(draws, "mean"))
     assert (np.abs(draws.mean((0, 1)) - mean) < errors).all()
     squares = ((draws - mean) / sd) ** 2
-    assert (np.abs(squares.mean((0, 1)) - 1) < 4 * math.sqrt(2) / np.sqrt(diagnostics.ess(squares, "mean"))).all()
+    assert (np.abs(squares.mean((0, 1)) - 1) < 4 * math.sqrt(2) / np.sqrt(mcmc_diagnostics.ess(squares, "mean"))).all()
     assert found.r_hat < 1.01 and found.ess >= 1_000 and 0.8 < found.acceptance <= 1
 
 

@@ -19,8 +19,8 @@ from raychains.api.result import Result
 from raychains.planning import Comparison
 from raychains.plotting.layout import panels
 from raychains.plotting.style import Drawing, as_svg
-from raychains.report import notebook, page
-from raychains.report.sweep import page as sweep_page
+from raychains.report import notebook, run_page
+from raychains.report.sweep import sweep_page
 from raychains.store import RunStore, Storage, SweepStore
 from tests.checks import refused
 from tests.report import runs, swept
@@ -32,7 +32,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Result:
     """Two arms, two repeats; the page is drawn."""
     comparison = runs.digits(sampler=("sghmc",))
     store = runs.store_run(tmp_path_factory.mktemp("digits"), comparison)
-    page.write(store, comparison)
+    run_page.write(store, comparison)
     return rc.load(store.location())
 
 

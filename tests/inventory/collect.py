@@ -24,11 +24,11 @@ from raychains.planning.presets.named import PRESETS as NAMED
 from raychains.planning.views import KINDS as VIEWS
 from raychains.report.figures import FIGURES as RUN_FIGURES
 from raychains.report.figures import overlay
-from raychains.report.sweep import page
+from raychains.report.sweep import sweep_page
 from raychains.samplers import METHODS
 
 EVENTS = typing.get_args(callbacks.RunEvent)
-FIGURES = {"run": RUN_FIGURES, "compare": overlay.FIGURES, "sweep": page.FIGURES}
+FIGURES = {"run": RUN_FIGURES, "compare": overlay.FIGURES, "sweep": sweep_page.FIGURES}
 PRESETS = list(NAMED.values())
 METHOD, PRESET, ARM = (
     "kind schedule label settings fixed",

@@ -10,11 +10,11 @@ import torch
 
 from raychains import tasks
 from raychains.core.sample import Sample
-from raychains.evaluation.base import Array
+from raychains.evaluation.evaluation import Array
 from raychains.measures import Context
 from raychains.planning import Comparison
 from raychains.schedules import Constant
-from raychains.schedules.base import Schedule
+from raychains.schedules.schedule import Schedule
 from raychains.store import ChainStore, RunStore, Storage
 from raychains.tasks import Task
 from tests.measures.made import context_of

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raychains.evaluation.base import Evaluation, gather
 from raychains.evaluation.classification import Classification, OutOfDistribution
+from raychains.evaluation.evaluation import Evaluation, gather
 from raychains.measures import Context
 from raychains.planning import Comparison
 from raychains.planning.views import Request, ViewKey, ViewResult

@@ -13,7 +13,7 @@ import raychains
 from raychains.api import arviz_export
 from raychains.api.arviz_export import to_arviz
 from raychains.core.spec import digest_of
-from raychains.evaluation import diagnostics
+from raychains.evaluation import mcmc_diagnostics
 from raychains.schedules import Constant, Cyclical
 from raychains.store.caches import Predictions
 from raychains.tasks.gaussian import Gaussian
@@ -35,8 +35,8 @@ def test_a_densitys_draws_come_back_with_their_diagnostics(tmp_path: Path) -> No
     values = np.stack(chains)[:, :, 0]
     assert np.array_equal(theta.values, values)
     ess, r_hat = arviz_stats.ess(found), arviz_stats.rhat(found)
-    assert ess["theta"].values == pytest.approx(diagnostics.ess(values))
-    assert r_hat["theta"].values == pytest.approx(diagnostics.r_hat(values))
+    assert ess["theta"].values == pytest.approx(mcmc_diagnostics.ess(values))
+    assert r_hat["theta"].values == pytest.approx(mcmc_diagnostics.r_hat(values))
     away = values - TASK.mean
     energy = np.einsum("cdi,ij,cdj->cd", away, np.linalg.inv(TASK.covariance), away) / 2
     assert found.sample_stats["lp"].values == pytest.approx(-energy)
@@ -90,7 +90,7 @@ def test_networks_come_as_numbers_with_the_likelihood_of_every_example(tmp_path:
     assert found.sample_stats["step"].values.tolist() == [list(range(12))] * 2
     assert found.sample_stats["cycle"].values.tolist() == [list(range(12))] * 2
     assert arviz_stats.ess(found)["norm"].item() == pytest.approx(
-        float(diagnostics.ess(found.posterior["norm"].values))
+        float(mcmc_diagnostics.ess(found.posterior["norm"].values))
     )
     alone = to_arviz(run.root, run.comparison, task, selection=run.select(0, 0))
     assert set(alone.children) == {"posterior", "sample_stats"} and "p_label" not in alone.posterior

@@ -12,8 +12,8 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss
 
 from raychains import measures
-from raychains.evaluation.base import Rows
-from raychains.evaluation.calibration import equal_mass, equal_width
+from raychains.evaluation.calibration_error import equal_mass, equal_width
+from raychains.evaluation.evaluation import Rows
 from raychains.inference.run_data import RunData
 from raychains.measures import calibration
 from raychains.report.figures import FIGURES

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from raychains import measures
-from raychains.data.corrupted import corrupted as read
-from raychains.evaluation.base import Evaluation
+from raychains.data.cifar10_c import corrupted as read
 from raychains.evaluation.classification import Classification
+from raychains.evaluation.evaluation import Evaluation
 from raychains.inference.run_data import RunData
 from raychains.measures import corrupted
 from raychains.report.figures import FIGURES

@@ -16,8 +16,8 @@ from scipy.signal import lfilter
 from torch import nn
 
 from raychains.core.sample import Sample
-from raychains.evaluation import diagnostics
-from raychains.evaluation.base import Array
+from raychains.evaluation import mcmc_diagnostics
+from raychains.evaluation.evaluation import Array
 from raychains.evaluation.vectors import flat, projections
 from raychains.measures import Context, named
 from raychains.measures.diagnostics import POINTS, by_cycle, correlated, diagnosed, lags_of, traced
@@ -120,7 +120,7 @@ def test_cycles_that_land_in_different_modes_disagree_although_each_mixes() -> N
     assert by_unit["cycle"]["chains"] == 4 and by_unit["cycle"]["draws"] == by_unit["chain"]["draws"] == 1600
     assert by_unit["cycle"]["r_hat"] > 1.5
     stacked = values[..., 0].reshape(4, 400)
-    assert by_unit["cycle"]["r_hat"] == pytest.approx(float(diagnostics.r_hat(stacked)))
+    assert by_unit["cycle"]["r_hat"] == pytest.approx(float(mcmc_diagnostics.r_hat(stacked)))
     agreeing = {r["unit"]: r for r in rows(rng.normal(size=(2, 800, 1)), schedule, cycle)}
     assert agreeing["cycle"]["r_hat"] < 1.02
 
@@ -185,7 +185,7 @@ def test_a_densitys_coordinates_and_log_density_are_followed(tmp_path: Path) -> 
     for lane in (0, 1):
         row = found[(found["quantity"] == "theta[1]") & (found["repeat"] == lane)].iloc[0]
         assert row["mean"] == pytest.approx(values[:, :, lane, 1].mean())
-        assert row["bulk_ess"] == pytest.approx(float(diagnostics.ess(values[:, :, lane, 1])))
+        assert row["bulk_ess"] == pytest.approx(float(mcmc_diagnostics.ess(values[:, :, lane, 1])))
         log = found[(found["quantity"] == "log density") & (found["repeat"] == lane)].iloc[0]
         away = values[:, :, lane] - task.mean
         energy = np.einsum("cdi,ij,cdj->cd", away, np.linalg.inv(task.covariance), away) / 2
@@ -275,7 +275,7 @@ def test_networks_are_followed_by_projections_and_by_what_they_predict(networks:
         np.mean([np.linalg.norm(flat(s, s)) for ch in samples for s in ch])
     )
     along = np.array([[projections(s, s)["projection 3"] for s in chain] for chain in samples])
-    assert found.loc["projection 3", "bulk_ess"] == pytest.approx(float(diagnostics.ess(along)))
+    assert found.loc["projection 3", "bulk_ess"] == pytest.approx(float(mcmc_diagnostics.ess(along)))
     x, y = data(1)
     labels = (y > 0).long() + (y > 1).long()
     log_p = torch.stack(

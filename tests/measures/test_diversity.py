@@ -18,9 +18,9 @@ from scipy.spatial.distance import cdist, pdist, squareform
 from sklearn.metrics import silhouette_samples
 
 from raychains.evaluation.classification import log_probabilities
-from raychains.measures import diversity, named, networks
-from raychains.measures.networks import drawn as drawn_samples
-from raychains.measures.networks import maker, pairwise
+from raychains.measures import diversity, named, network_samples
+from raychains.measures.network_samples import drawn as drawn_samples
+from raychains.measures.network_samples import maker, pairwise
 from tests.checks import refused
 from tests.evaluation.cases import softmax_samples
 from tests.measures.made import Made, classifier, data, drawn, regression
@@ -166,7 +166,7 @@ def test_arms_of_different_networks_have_maps_of_their_own(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("hold", [1, 3, 4, 7, 50])
 def test_distances_and_cosines_equal_scipys_and_hold_few_vectors(hold: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(networks, "CHUNK", 13)
+    monkeypatch.setattr(network_samples, "CHUNK", 13)
     x = np.random.default_rng(0).normal(size=(7, 40)).astype(np.float32) + 1
     reads: Counter[int] = Counter()
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from raychains.evaluation.flatness import direction
+from raychains.evaluation.loss_landscape import direction
 from raychains.measures import flatness, named
 from raychains.measures.flatness import Plane
 from tests.checks import refused

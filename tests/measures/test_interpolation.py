@@ -10,8 +10,8 @@ import torch
 
 from raychains.measures import named
 from raychains.measures.interpolation import KINDS, POINTS, chosen
-from raychains.measures.networks import drawn as drawn_samples
-from raychains.measures.networks import thinned
+from raychains.measures.network_samples import drawn as drawn_samples
+from raychains.measures.network_samples import thinned
 from raychains.tasks.mixture import Mixture25
 from tests.measures.made import Made, classifier, data, drawn, linear, nll, regression
 

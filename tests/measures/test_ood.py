@@ -11,7 +11,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from raychains import measures
 from raychains.core.errors import UserError
-from raychains.evaluation.base import Evaluation
+from raychains.evaluation.evaluation import Evaluation
 from raychains.inference.run_data import RunData
 from raychains.measures import ood
 from raychains.plotting.style import laid_out

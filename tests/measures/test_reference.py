@@ -12,7 +12,7 @@ import torch
 from scipy.signal import lfilter
 
 from raychains.evaluation import moments
-from raychains.evaluation.base import Array
+from raychains.evaluation.evaluation import Array
 from raychains.measures import Context, named, reference
 from raychains.measures.draws import Target
 from raychains.measures.reference import independent, spread, stein_discrepancy, stein_row

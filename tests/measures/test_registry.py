@@ -42,7 +42,7 @@ def test_measures_are_the_modules_that_define_one_under_their_own_names() -> Non
 def test_another_file_is_another_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "measures"
     folder.mkdir()
-    (folder / "base.py").write_text("class Measure: ...\n")
+    (folder / "measure.py").write_text("class Measure: ...\n")
     (folder / "sharpness.py").write_text('"""Sharpness."""\n\nMEASURE = Measure(name="sharpness")\n')
     monkeypatch.setattr(registry, "files", lambda package: tmp_path)
     assert registry.modules_defining("measures", "MEASURE") == ("sharpness",)

@@ -15,8 +15,8 @@ import torch
 
 from raychains.chain.chain import Chain
 from raychains.core.sample import Progress
-from raychains.evaluation.base import Array
-from raychains.evaluation.diagnostics import Estimate
+from raychains.evaluation.evaluation import Array
+from raychains.evaluation.mcmc_diagnostics import Estimate
 from raychains.measures import temperatures
 from raychains.measures.temperatures import Gradient, network, other_half
 from raychains.schedules import Constant, Cyclical

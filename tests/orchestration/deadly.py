@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from raychains.data.source import EpochOrder
-from raychains.evaluation.base import Array, Evaluation
+from raychains.evaluation.evaluation import Array, Evaluation
 from raychains.evaluation.regression import Regression
 from raychains.tasks.base import Task, seeded
 from tests.measures.made import DIM, N, data

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raychains.evaluation.base import Array, Evaluation, Reduced
+from raychains.evaluation.evaluation import Array, Evaluation, Reduced
 from raychains.evaluation.exact import ModeCoverage
 from raychains.tasks.base import Position
 from raychains.tasks.digits import Digits

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from raychains.core.sample import tensors_sha256
-from raychains.evaluation.flatness import direction
+from raychains.evaluation.loss_landscape import direction
 from raychains.orchestration.point_evaluation import PointEvaluator
 from raychains.planning.points import Point, Term, combination
 from raychains.store import codec, initial_states

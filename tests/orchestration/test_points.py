@@ -16,9 +16,9 @@ from torch import nn
 
 from raychains import tasks
 from raychains.core.errors import RaychainsError, StorageAway
-from raychains.evaluation.base import Metric
+from raychains.evaluation.evaluation import Metric
 from raychains.orchestration.evaluator_pool import Evaluators
-from raychains.orchestration.points import measure
+from raychains.orchestration.point_queue import measure
 from raychains.orchestration.ray_workers import failure
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.planning.capacity import Node

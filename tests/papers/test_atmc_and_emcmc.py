@@ -15,14 +15,14 @@ import pytest
 from raychains import models, schedules
 from raychains.core.errors import UserError
 from raychains.data import standins
-from raychains.data.prepared import local
+from raychains.data.prepared import local_preparation
 from raychains.data.root import rooted
 from raychains.papers import plan_status
-from raychains.papers.atmc import calibration
-from raychains.papers.atmc import chains as atmc
+from raychains.papers.atmc import atmc_calibration
+from raychains.papers.atmc import atmc_chains as atmc
 from raychains.papers.csgmcmc import table3
-from raychains.papers.emcmc import chains as emcmc
-from raychains.papers.emcmc import corrupted, imagenet
+from raychains.papers.emcmc import emcmc_chains as emcmc
+from raychains.papers.emcmc import emcmc_corrupted, imagenet
 from tests.papers.planned import chains, digests, drawn, every, planned
 from tests.spread import witnessed
 
@@ -37,7 +37,7 @@ SGLD 95.47/78.79, Entropy-SGLD 94.46/77.98"""
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = standins.make(tmp_path_factory.mktemp("others") / "data", corruptions=2)
-    local.prepare(standins.pictures_of(folder), folder / "imagenet")
+    local_preparation.prepare(standins.pictures_of(folder), folder / "imagenet")
     with rooted(str(folder)):
         yield folder
 
@@ -189,7 +189,7 @@ def bins_of(accuracies: dict[str, list[float]]) -> pd.DataFrame:
 
 
 def test_repeats_are_pooled_by_their_counts() -> None:
-    found = calibration.pooled(bins_of({"sgd": [0.1, 0.3]}))
+    found = atmc_calibration.pooled(bins_of({"sgd": [0.1, 0.3]}))
     assert found["count"].tolist() == [30] * 4
     assert found["accuracy"].tolist() == pytest.approx([0.12, 0.32] * 2)  # (10·a + 20·(a + .03))/30
     assert found["confidence"].tolist() == pytest.approx([0.2, 0.5] * 2)
@@ -213,12 +213,12 @@ def test_severities_are_means_over_all_types() -> None:
     table = pd.DataFrame(
         [
             {"arm": row, "repeat": r, "corruption": kind, "severity": s, "error": 0.1 * s + 0.01 * r + shift}
-            for row in corrupted.ROWS
+            for row in emcmc_corrupted.ROWS
             for r in range(2)
             for s in range(1, 6)
             for kind, shift in (("fog", 0.0), ("snow", 0.04))
         ]
-        + [{"arm": row, "repeat": 0, "corruption": "none", "severity": 0, "error": 0.0} for row in corrupted.ROWS]
+        + [{"arm": row, "repeat": 0, "corruption": "none", "severity": 0, "error": 0.0} for row in emcmc_corrupted.ROWS]
     )
     run: Any = SimpleNamespace(
         part="cifar10-c",
@@ -226,7 +226,7 @@ def test_severities_are_means_over_all_types() -> None:
         arm=lambda row: SimpleNamespace(name=row),
         origin=lambda row, repeat: {"digests": f"{row}{repeat}", "samples": 8},
     )
-    found = corrupted.tables(run)
+    found = emcmc_corrupted.tables(run)
     cells = {(c["row"], c["column"], c["repeat"]): c["value"] for c in found["cells"]}
     assert len(cells) == 3 * 5 * 2
     assert cells["sgld", "3", 1] == pytest.approx(100 * (1 - 0.3 - 0.01 - 0.02))

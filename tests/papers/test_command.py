@@ -17,7 +17,7 @@ import raychains as rc
 from raychains.cli import main
 from raychains.core.config import Reproduce
 from raychains.core.errors import ChainsFailed, Interrupted, RaychainsError, UserError
-from raychains.data import uci
+from raychains.data import tabular
 from raychains.papers import SCALES, contents, plan_status, reproduce
 from raychains.papers.csgmcmc import fig1
 from raychains.planning.events import RunEvent, Tick
@@ -265,6 +265,6 @@ def test_a_folder_without_table_5s_files_lacks_its_data(tmp_path: Path, monkeypa
     (tmp_path / "uci" / "yacht.data").touch()
     monkeypatch.setenv("RAYCHAINS_DATA", str(tmp_path))
     assert contents.in_data_root("uci-yacht") and not contents.in_data_root("uci")
-    for table in uci.TABLES.values():
+    for table in tabular.TABLES.values():
         (tmp_path / "uci" / table.file).touch()
     assert contents.in_data_root("uci")

@@ -15,7 +15,7 @@ import pytest
 
 from raychains import schedules
 from raychains.data import standins
-from raychains.data.prepared import local
+from raychains.data.prepared import local_preparation
 from raychains.data.root import rooted
 from raychains.papers import plan_status
 from raychains.papers.csgmcmc import cifar, fig3a, fig3b, fig3c, table1, table2, table3
@@ -200,7 +200,7 @@ def test_figures_are_drawn_from_their_tables_alone() -> None:
 
 def test_imagenet_is_run_where_there_are_gpus_and_pictures(root: Path) -> None:
     assert "ImageNet is not in the data root" in planned("table3", "cpu")["imagenet"].lacks
-    local.prepare(standins.pictures_of(root), root / "imagenet")
+    local_preparation.prepare(standins.pictures_of(root), root / "imagenet")
     part = planned("table3", "cpu")["imagenet"]
     assert "scales gpu and paper" in part.lacks and not part.refused and not part.comparisons
     part = planned("table3", "smoke")["imagenet"]

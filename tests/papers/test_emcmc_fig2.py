@@ -11,7 +11,7 @@ import pytest
 from scipy.linalg import solve_discrete_lyapunov
 from scipy.stats import norm
 
-from raychains.papers.emcmc.fig2 import (
+from raychains.papers.emcmc.emcmc_fig2 import (
     LARGE,
     NAMES,
     SETUPS,

@@ -17,15 +17,15 @@ from raychains.core.config import Compare
 from raychains.core.spec import Part
 from raychains.data import standins
 from raychains.data.root import rooted
-from raychains.papers.emcmc import ablations, chains, fig2, fig3, fig4, fig5, last_samples
-from raychains.papers.emcmc.fig2 import LARGE, flat_share
+from raychains.papers.emcmc import ablations, emcmc_chains, emcmc_fig2, emcmc_fig3, emcmc_fig4, emcmc_fig5, last_samples
+from raychains.papers.emcmc.emcmc_fig2 import LARGE, flat_share
 from raychains.papers.experiment import Experiment
 from raychains.planning.presets import arms as presets
 from raychains.samplers.emcmc import EntropyMCMC
 from raychains.schedules import Constant
 
 MINE: Mapping[str, Experiment] = {
-    e.name: e for module in (fig2, fig3, fig4, fig5, ablations) for e in module.EXPERIMENTS
+    e.name: e for module in (emcmc_fig2, emcmc_fig3, emcmc_fig4, emcmc_fig5, ablations) for e in module.EXPERIMENTS
 }
 
 
@@ -53,7 +53,7 @@ def test_a_mean_of_both_variables_is_made_where_there_are_two() -> None:
 
 def test_a_rise_is_above_the_line_between_the_ends() -> None:
     def rise(*errors: float) -> float:
-        return fig5.rise([{"t": i / (len(errors) - 1), "test_error": e} for i, e in enumerate(errors)][::-1])
+        return emcmc_fig5.rise([{"t": i / (len(errors) - 1), "test_error": e} for i, e in enumerate(errors)][::-1])
 
     assert rise(4, 5, 6, 7, 8) == 0 and rise(8, 5, 4) == 0
     assert rise(4, 5, 9, 7, 8) == pytest.approx(3)
@@ -62,7 +62,7 @@ def test_a_rise_is_above_the_line_between_the_ends() -> None:
 def test_flatness_is_looked_at_in_table_1s_chains() -> None:
     for scale in ("smoke", "cpu", "gpu"):
         (sampled,) = MINE["emcmc-fig4"].parts[1].sampled(scale)
-        whole = chains.preset("cifar10", scale)
+        whole = emcmc_chains.preset("cifar10", scale)
         assert sampled.preset.options == whole.options and sampled.preset.task == whole.task
         known = {v.name: v for v in whole.variants}
         assert [v == known[v.name] for v in sampled.preset.variants] == [True] * 3
@@ -116,11 +116,11 @@ def test_a_samples_cost_counts_the_steps_that_were_made() -> None:
     schedule = Constant(lr=0.1, steps=200, thinning=20)
     spec = _Chain(schedule=schedule, steps=200)
     # The third draw of θ, at step 60 of 200, of chains of 10 epochs; θₐ has indices of its own.
-    assert fig3.spent(spec, 2, "theta", 10) == pytest.approx(3)  # type: ignore[arg-type]
+    assert emcmc_fig3.spent(spec, 2, "theta", 10) == pytest.approx(3)  # type: ignore[arg-type]
 
 
 class _Chain:
-    """What `fig3.spent` looks at of a spec."""
+    """What `emcmc_fig3.spent` looks at of a spec."""
 
     def __init__(self, schedule: Constant, steps: int) -> None:
 
@@ -146,7 +146,7 @@ def test_a_spectrum_is_thinned_to_the_same_ranks_of_every_sample(monkeypatch: py
     monkeypatch.setattr(last_samples, "last", lambda run: [])
     monkeypatch.setattr(last_samples, "of_each", lambda *given: rows)
     monkeypatch.setattr(last_samples, "cells", lambda *given: [])
-    found = fig4.tables(SimpleNamespace(part="cifar10"))["spectrum"]  # type: ignore[arg-type]
+    found = emcmc_fig4.tables(SimpleNamespace(part="cifar10"))["spectrum"]  # type: ignore[arg-type]
     assert [(row["repeat"], row["rank"]) for row in found] == [(r, k) for r in range(3) for k in (1, 5)]
 
 
@@ -168,7 +168,7 @@ def test_figures_are_drawn_from_tables_alone() -> None:
     assert drawn("emcmc-fig5", {"around": pd.DataFrame(around), "between": pd.DataFrame(between)}) == ["around"]
     curve = [
         {"part": "mnist", "row": row, "epochs": e, "nll": 1 / e, "error": 9 / e, "nll_sd": 0.1, "error_sd": math.nan}
-        for row in fig3.NAMES for e in (0.5, 1.0)
+        for row in emcmc_fig3.NAMES for e in (0.5, 1.0)
     ]  # fmt: skip
     assert drawn("emcmc-fig3", {"curve": pd.DataFrame(curve)}) == ["convergence-mnist"]
     cells = [
@@ -179,14 +179,14 @@ def test_figures_are_drawn_from_tables_alone() -> None:
     assert drawn("emcmc-ablations", {"cells": pd.DataFrame(cells)}, "smoke") == ["ablations"]
     points = [
         {"part": part, "row": m, "variable": v, "what": what, "at": 0, "x": 0.1, "y": 0.2}
-        for part in ("large-step", *fig2.STARTS)
+        for part in ("large-step", *emcmc_fig2.STARTS)
         for m, v in (("sgd", "theta"), ("sgld", "theta"), ("emcmc", "theta"), ("emcmc", "anchor"))
         for what in ("end", "path")
     ]
     shares = [
         {"part": p, "row": m, "variable": "theta", "step": k, "share": 0.5}
         for p in ("large-step", "small-step")
-        for m in fig2.NAMES
+        for m in emcmc_fig2.NAMES
         for k in (40, 80)
     ]
     bars = [{"variable": v, "centre": c, "density": 0.3} for v in ("theta", "anchor") for c in (-1.0, 1.0)]

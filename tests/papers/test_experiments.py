@@ -12,7 +12,7 @@ from typing import get_args
 
 import pytest
 
-from raychains.papers import ALL, tables
+from raychains.papers import ALL, published_table
 from raychains.papers.claims import Direction, Of, Rule
 from raychains.papers.experiment import Experiment, printed
 from raychains.papers.pages import EMPTY as EMPTY_CELLS
@@ -70,7 +70,7 @@ def test_claims_and_published_values_can_be_judged(one: Experiment) -> None:
         assert isinstance(c.right, Of) or math.isfinite(c.right)
         assert 0 <= c.tolerance < math.inf and (c.tolerance == 0 or c.direction == "equal")
     for v in one.values:
-        assert v.provenance in tables.MARKS and v.summary.n >= 0
+        assert v.provenance in published_table.MARKS and v.summary.n >= 0
         assert math.isnan(v.summary.se) or 0 <= v.summary.se < math.inf
 
 

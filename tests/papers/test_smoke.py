@@ -18,7 +18,7 @@ import pytest
 from raychains.cli import main
 from raychains.core.config import Reproduce
 from raychains.inference import hmc_reference
-from raychains.papers.csgmcmc import mixture
+from raychains.papers.csgmcmc import mixture_experiments
 from raychains.papers.experiment import Experiment, Sampled
 from raychains.papers.fidelity import hmc_cifar10
 from raychains.papers.regression import uci_table
@@ -115,7 +115,7 @@ def test_failed_chains_cost_their_part_and_the_exit_status(
 ) -> None:
     """A step size at which every chain of Fig. 5 diverges, beside an experiment that is well."""
     shutil.rmtree(store / "reproduce/smoke/fig1")
-    monkeypatch.setattr(mixture, "EXPERIMENTS", (diverging(every()["fig5"]),))
+    monkeypatch.setattr(mixture_experiments, "EXPERIMENTS", (diverging(every()["fig5"]),))
     assert main(["reproduce", "fig1", "fig5", "--scale", "smoke", "--store", str(store)]) == 3
     said = capsys.readouterr()
     assert "1 part failed: fig5 (mixture)" in said.err and "Traceback" not in said.err

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import table5 as command
-from raychains.evaluation.diagnostics import ess
+from raychains.evaluation.mcmc_diagnostics import ess
 from raychains.papers.csgmcmc import table5
 from raychains.papers.csgmcmc.table5 import (
     ARMS,

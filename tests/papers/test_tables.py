@@ -15,9 +15,9 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from raychains.papers import tables
+from raychains.papers import published_table
 from raychains.papers.pages import EMPTY
-from raychains.papers.tables import Heading, Table, tex
+from raychains.papers.published_table import Heading, Table, tex
 
 NAN = math.nan
 ROWS = [Heading("sgld", "SGLD"), Heading("csgld", "cSGLD")]
@@ -78,12 +78,12 @@ def build(cells: Any = CELLS, **changes: Any) -> Table:
         "rows": ROWS, "columns": COLUMNS, "parts": PARTS, "published": PAPER, "missing": ABSENT,
         "title": "Table 1",
     }  # fmt: skip
-    return tables.build(frame(cells), **(asked | changes))
+    return published_table.build(frame(cells), **(asked | changes))
 
 
 def one(value: float | list[float], **heading: Any) -> Table:
     each = value if isinstance(value, list) else [value]
-    return tables.build(
+    return published_table.build(
         frame(values({("p", "r", "c"): each})), rows=[Heading("r", "row")], columns=[Heading("c", "Column", **heading)],
         parts=[Heading("p", "")], published={}, missing={},
     )  # fmt: skip
@@ -93,7 +93,7 @@ def one(value: float | list[float], **heading: Any) -> Table:
 
 
 def test_the_cells_order_is_nothing_and_without_any_all_have_a_reason() -> None:
-    assert tables.markdown(build(CELLS[::-1])) == tables.markdown(build())
+    assert published_table.markdown(build(CELLS[::-1])) == published_table.markdown(build())
     assert all(c.n == 0 and c.text == "–" and c.reason for c in build([]).cells.values())
 
 
@@ -136,7 +136,7 @@ def test_what_is_missing_has_the_most_specific_reason() -> None:
     assert found["c10", "csgld", "error"] == "part" and found["c100", "sgld", "nll"] == "all"
     assert found["c10", "csgld", "nll"] == "row and column"
     # A reason that ends as a sentence has one full stop.
-    assert "¹ all.\n" in tables.markdown(build([], missing={("", "", ""): "all."}, published={}))
+    assert "¹ all.\n" in published_table.markdown(build([], missing={("", "", ""): "all."}, published={}))
     # A value needs no reason.
     assert build(missing={("", "", ""): "all"}).cells["c10", "sgld", "nll"].reason == ""
 
@@ -151,14 +151,14 @@ def test_no_cell_is_left_without_a_reason() -> None:
 
 def test_plain_rows_go_to_parquet_and_have_everything() -> None:
     cells = [c | {"digests": f"aa b{i}", "samples": 12} for i, c in enumerate(CELLS)]
-    found = tables.rows(
+    found = published_table.rows(
         build(pd.DataFrame([*cells, cell("c100", "csgld", "nll", 0, 0.5)]))
     )  # nan in the last one's digests
     assert len(found) == len(ROWS) * len(COLUMNS) * len(PARTS)
     by = {(r["part"], r["row"], r["column"]): r for r in pa.Table.from_pylist(found).to_pylist()}
     first, failed, absent = by["c10", "sgld", "error"], by["c10", "csgld", "error"], by["c100", "sgld", "nll"]
     assert (first["digests"], first["samples"], first["n"]) == ("aa b0 b1 b2", 36, 3)
-    assert tables.rows(build(cells[::-1]))[0]["digests"] == "aa b0 b1 b2"
+    assert published_table.rows(build(cells[::-1]))[0]["digests"] == "aa b0 b1 b2"
     assert first["mean"] == pytest.approx(5.3) and first["text"] == "5.30 ± 0.12 (3)"
     assert (first["published"], first["standing"]) == ("5.20 ± .06", "in the paper's text")
     assert (first["row_label"], first["column_label"], first["unit"]) == ("SGLD", "Error", "%")
@@ -184,7 +184,7 @@ def read(text: str) -> list[list[str]]:
 
 
 def test_the_markdown_is_this() -> None:
-    assert tables.markdown(build()) == GOLDEN
+    assert published_table.markdown(build()) == GOLDEN
 
 
 NASTY = "|\\`*_{}[]()<>$~#&!%^\"'- ab1.:θ₄±"
@@ -195,19 +195,19 @@ def test_any_label_survives_markdown() -> None:
     for _ in range(150):
         texts = [" ".join("".join(draw.choices(NASTY, k=12)).split()) or "x" for _ in range(4)]
         row, column, part, printed = texts
-        made = tables.build(
+        made = published_table.build(
             frame([]), rows=[Heading("r", row)], columns=[Heading("c", column)], parts=[Heading("p", part)],
             published={("p", "r", "c"): (printed, "unknown")}, missing={("", "", ""): "why"},
         )  # fmt: skip
-        heads, body = read(tables.markdown(made))
+        heads, body = read(published_table.markdown(made))
         assert heads == ["", f"{part}: {column}", f"{part}: {column}, published"]
         assert body == [row, "–¹", f"{printed}¶"]
 
 
 def test_one_part_without_a_label_and_no_published_values_need_no_heads_for_them() -> None:
-    text = tables.markdown(one([1.0, 2.0], decimals=1))
+    text = published_table.markdown(one([1.0, 2.0], decimals=1))
     assert text.splitlines()[0] == "|  | Column |" and "1.5 ± 0.5 (2)" in text
-    assert "ours" not in tables.latex(one(1.0)) and "cmidrule" not in tables.latex(one(1.0))
+    assert "ours" not in published_table.latex(one(1.0)) and "cmidrule" not in published_table.latex(one(1.0))
 
 
 # LaTeX
@@ -251,7 +251,7 @@ def sound(text: str) -> None:
 
 
 def test_the_latex_has_parts_and_columns_over_their_groups() -> None:
-    text = tables.latex(build())
+    text = published_table.latex(build())
     sound(text)
     head, _, body = text.partition("\\toprule")[2].partition("\\midrule")
     assert head.strip("\n").splitlines() == [
@@ -274,7 +274,7 @@ def test_the_latex_has_parts_and_columns_over_their_groups() -> None:
 
 
 def test_columns_of_one_name_keep_heads_of_their_own() -> None:
-    text = tables.latex(build([], columns=[Heading("error", "Same"), Heading("nll", "Same")], published={}))
+    text = published_table.latex(build([], columns=[Heading("error", "Same"), Heading("nll", "Same")], published={}))
     sound(text)
     assert r" & Same & Same & Same & Same \\" in text
 
@@ -284,7 +284,7 @@ def test_any_text_survives_latex() -> None:
     for _ in range(300):
         text = "".join(draw.choices(NASTY.replace("'", ""), k=14))
         assert plain(tex(text)) == re.sub(" +", " ", text)
-        sound(tables.latex(build(rows=[Heading("sgld", text), Heading("csgld", "b")], title=text)))
+        sound(published_table.latex(build(rows=[Heading("sgld", text), Heading("csgld", "b")], title=text)))
 
 
 def test_every_character_that_the_house_writes_has_its_latex() -> None:
@@ -301,7 +301,7 @@ def test_every_character_that_the_house_writes_has_its_latex() -> None:
 def test_the_terminal_shows_the_same_cells_and_takes_nothing_for_markup() -> None:
     stream = io.StringIO()
     made = build(rows=[Heading("sgld", "[bold]SGLD[/bold]"), Heading("csgld", "cSGLD")], title="[red]T")
-    Console(file=stream, width=200).print(tables.rich_table(made))
+    Console(file=stream, width=200).print(published_table.rich_table(made))
     shown = stream.getvalue()
     for text in ("[red]T", "[bold]SGLD[/bold]", "5.30 ± 0.12 (3)", "4.30 ± 0.10 (2)³", "5.20 ± .06†", "20.5§", "–¹"):
         assert text in shown

@@ -13,7 +13,7 @@ from torch import nn
 
 from raychains import priors, schedules, tasks
 from raychains.core.config import Local
-from raychains.planning.presets.local import local
+from raychains.planning.presets.local_arms import local
 from raychains.tasks import Task
 from tests.checks import refused
 

@@ -16,7 +16,7 @@ from raychains.chain.pack import Pack
 from raychains.core.config import Local, Run
 from raychains.core.spec import Part
 from raychains.planning import methods
-from raychains.planning.presets import local
+from raychains.planning.presets import local_arms
 from tests.chain.chain_cases import run
 from tests.chain.test_pack import together
 from tests.checks import refused
@@ -170,4 +170,4 @@ def test_what_is_refused() -> None:
     with refused("prior must be left out for task mixture25", "it is a density"):
         methods.resolve(Run(task="mixture25", prior="fan-in"), task=density, name="mixture25", sampler="sgld")
     with refused("prior must be left out for a local posterior", "fan-in"):
-        local.local(Local(task="digits", init_from=("w.pt",), prior="fan-in"))
+        local_arms.local(Local(task="digits", init_from=("w.pt",), prior="fan-in"))

@@ -12,7 +12,7 @@ from raychains import tasks
 from raychains.chain.chain import Chain
 from raychains.core.config import Compare, Run
 from raychains.core.sample import Sample
-from raychains.evaluation.base import gather
+from raychains.evaluation.evaluation import gather
 from raychains.inference import results
 from raychains.inference.run_data import planned_metrics
 from raychains.planning import Comparison

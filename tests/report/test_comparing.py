@@ -17,7 +17,7 @@ from raychains.core.errors import UserError
 from raychains.inference.run_data import RunData
 from raychains.planning import Comparison
 from raychains.report import comparing
-from raychains.report import page as report_page
+from raychains.report import run_page as report_page
 from raychains.report.figures import overlay
 from raychains.store import RunStore, Storage
 from tests.report import runs

@@ -11,13 +11,13 @@ import pytest
 
 from raychains import plotting, report, schedules
 from raychains.core.config import Compare
-from raychains.evaluation.base import Metric
+from raychains.evaluation.evaluation import Metric
 from raychains.inference.run_data import RunData
 from raychains.planning import Comparison
 from raychains.planning.presets import arms
 from raychains.plotting.arm_styles import ArmStyles
-from raychains.report import reference, tables
-from raychains.report.figures import density, gradients, samples, spread
+from raychains.report import reference_values, run_tables
+from raychains.report.figures import density_figure, gradients, samples, spread
 from raychains.store import RunStore, Storage, codec
 from tests.report import runs
 from tests.report.figures import drawing_of, nothing_covered
@@ -104,19 +104,19 @@ def test_captions_speak_of_repeats_where_there_are_some(digits: RunData, tmp_pat
 
 
 def test_density_of_draws_and_target_integrate_to_one_and_is_that_of_the_first_lane(mixture: RunData) -> None:
-    width = 2 * density.LIMIT / density.BINS
-    assert density.exact_density().sum() * width**2 == pytest.approx(1, abs=1e-3)
+    width = 2 * density_figure.LIMIT / density_figure.BINS
+    assert density_figure.exact_density().sum() * width**2 == pytest.approx(1, abs=1e-3)
     for arm in mixture.comparison.arms:
-        found = density.histogram(mixture, arm)
+        found = density_figure.histogram(mixture, arm)
         assert found is not None
         draws = []
         for spec in arm.chains[0]:
             chain = mixture.chain(spec.digest)
             draws += [codec.decode(chain.read_sample(r.file))[0]["theta"].numpy()[:, 0] for r in chain.records()]
         points = np.concatenate(draws)
-        inside = np.all(np.abs(points) <= density.LIMIT, axis=1)
+        inside = np.all(np.abs(points) <= density_figure.LIMIT, axis=1)
         assert found.sum() * width**2 == pytest.approx(inside.mean()) and inside.mean() > 0.5
-        x, y = ((points[inside][0] + density.LIMIT) / width).astype(int)
+        x, y = ((points[inside][0] + density_figure.LIMIT) / width).astype(int)
         assert found[x, y] > 0
 
 
@@ -132,7 +132,7 @@ def test_draws_of_a_dropped_chain_are_no_part_of_the_page(mixture: RunData, tmp_
     (tmp_path / "store" / "chains" / dropped.digest / "samples.parquet").unlink()
     run = RunData(store, mixture.comparison)
     assert run.chains(arm) == [kept] and run.draws(arm) * 2 == mixture.draws(arm)
-    ours, whole = density.points(run, arm), density.points(mixture, arm)
+    ours, whole = density_figure.points(run, arm), density_figure.points(mixture, arm)
     assert ours is not None and whole is not None and np.array_equal(ours, whole[: len(ours)]) and len(ours) == 2400
     assert samples.draws_of(run.chains(arm), np.arange(1, 3)).tolist() == [2000, 2400]
 
@@ -156,18 +156,18 @@ def test_best_takes_in_what_one_combined_error_cannot_tell_apart(
     better: str, means: list[float], errors: list[float], expected: set[str]
 ) -> None:
     summary = pd.DataFrame({"m": means, "m_se": errors}, index=["a", "b", "c"])
-    assert tables.best(summary, Metric(name="m", label="m", better=better)) == expected  # type: ignore[arg-type]
+    assert run_tables.best(summary, Metric(name="m", label="m", better=better)) == expected  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("arm, expected", [(0, 1.0), (1, 17.65), (2, 3.77), (3, 24.81)])
 def test_expected_modes_are_the_exact_theory(arm: int, expected: float) -> None:
     comparison = runs.mixture(steps=50_000, cycles=30, chains=4)
-    assert reference.expected_modes(comparison.arms[arm]) == pytest.approx(expected, abs=5e-3)
+    assert reference_values.expected_modes(comparison.arms[arm]) == pytest.approx(expected, abs=5e-3)
 
 
 def test_theory_is_silent_without_noise_or_enough_draws() -> None:
-    assert reference.expected_modes(runs.mixture(sampler=("sgd",)).arms[1]) is None
-    assert reference.expected_modes(runs.mixture(steps=300).arms[1]) is None
+    assert reference_values.expected_modes(runs.mixture(sampler=("sgd",)).arms[1]) is None
+    assert reference_values.expected_modes(runs.mixture(steps=300).arms[1]) is None
 
 
 def rows_of(run: RunData, name: str) -> pd.DataFrame:
@@ -196,11 +196,11 @@ def test_figures_data_are_the_plotted_numbers(digits: RunData) -> None:
 
 def test_density_data_are_the_cells_that_hold_draws(mixture: RunData) -> None:
     arm = mixture.comparison.arms[1]
-    found, cells = density.histogram(mixture, arm), rows_of(mixture, "density").query("arm == @arm.name")
+    found, cells = density_figure.histogram(mixture, arm), rows_of(mixture, "density").query("arm == @arm.name")
     assert found is not None and len(cells) == np.count_nonzero(found)
     assert cells["density"].sum() == pytest.approx(found.sum())
-    width = 2 * density.LIMIT / density.BINS
-    i, j = (((cells[name] + density.LIMIT) / width).astype(int) for name in ("theta_1", "theta_2"))
+    width = 2 * density_figure.LIMIT / density_figure.BINS
+    i, j = (((cells[name] + density_figure.LIMIT) / width).astype(int) for name in ("theta_1", "theta_2"))
     assert found[i, j] == pytest.approx(cells["density"].to_numpy())
 
 

@@ -9,9 +9,9 @@ import pytest
 from raychains import tasks
 from raychains.core.errors import UserError
 from raychains.core.spec import TaskSpec
-from raychains.evaluation.base import Evaluation
 from raychains.evaluation.bootstrap import intervals
 from raychains.evaluation.classification import Classification, OutOfDistribution
+from raychains.evaluation.evaluation import Evaluation
 from raychains.evaluation.moments import GaussianMoments
 from raychains.evaluation.regression import Regression
 from raychains.inference import results

@@ -20,7 +20,7 @@ from raychains.inference import results
 from raychains.inference.run_data import RunData
 from raychains.planning import Comparison
 from raychains.plotting.style import DARK, HEAT, PAPER
-from raychains.report import page
+from raychains.report import run_page
 from raychains.report.figures import samples
 from raychains.store import RunStore, Storage, codec
 from tests.report import runs
@@ -89,7 +89,7 @@ def follows_the_colour_scheme(svg: bytes) -> None:
 
 
 def draw(store: RunStore, comparison: object) -> Page:
-    location = page.write(store, comparison)  # type: ignore[arg-type]
+    location = run_page.write(store, comparison)  # type: ignore[arg-type]
     assert location == store.location("report.html")
     html = Path(location).read_text(encoding="utf-8")
     found = Page(html)
@@ -230,7 +230,7 @@ def test_page_states_settings_environment_and_budget(digits: tuple[RunStore, Pag
 
 def test_single_repeat_shows_no_standard_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are not rendered: that takes most of the time."""
-    monkeypatch.setattr(page, "render", lambda drawing: (b"<svg/>", b"png"))
+    monkeypatch.setattr(run_page, "render", lambda drawing: (b"<svg/>", b"png"))
     comparison = runs.single()
     found = draw(runs.store_run(tmp_path, comparison, progress=False), comparison)
     assert "nan" not in found.text.lower()
@@ -252,7 +252,7 @@ def test_damaged_sample_costs_its_figure_only(
     tmp_path: Path, mixture: tuple[RunStore, Page], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Figures are drawn, but not rendered."""
-    monkeypatch.setattr(page, "render", lambda drawing: (drawing.draw() and b"<svg/>", b"png"))
+    monkeypatch.setattr(run_page, "render", lambda drawing: (drawing.draw() and b"<svg/>", b"png"))
     whole, _ = mixture
     shutil.copytree(whole.root.uri, tmp_path, dirs_exist_ok=True)
     store = RunStore(Storage(tmp_path), whole.name)
@@ -263,12 +263,12 @@ def test_damaged_sample_costs_its_figure_only(
     sample.write_bytes(bytes(data))
     with pytest.raises(codec.Corrupt):
         codec.decode(bytes(data))
-    found = Page(Path(page.write(store, comparison)).read_text(encoding="utf-8"))
+    found = Page(Path(run_page.write(store, comparison)).read_text(encoding="utf-8"))
     assert "The figure “density” could not be drawn" in found.text
     assert found.figures() == DENSITY - {"density"}
 
 
 def test_drawing_again_gives_the_same_bytes(mixture: tuple[RunStore, Page]) -> None:
     store, found = mixture
-    again = page.write(store, Comparison.from_json(store.plan()["comparison"]))
+    again = run_page.write(store, Comparison.from_json(store.plan()["comparison"]))
     assert Path(again).read_text(encoding="utf-8") == found.html

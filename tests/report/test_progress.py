@@ -33,7 +33,7 @@ SMALL |= {"concurrent": 1, "evaluators": 1}  # as few processes as there can be
 
 @pytest.mark.long
 def test_lines_on_standard_error_where_there_is_no_terminal(tmp_path: Path) -> None:
-    code = "import raychains as rc; from raychains.report import page; page.write = lambda *_: None; "
+    code = "import raychains as rc; from raychains.report import run_page; run_page.write = lambda *_: None; "
     code += f"print(type(rc.run(chains=1, epochs=12, **{SMALL})).__name__)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stderr

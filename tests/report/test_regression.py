@@ -14,7 +14,7 @@ from raychains import Task, tasks
 from raychains.core.config import Run
 from raychains.inference.run_data import RunData
 from raychains.planning.presets import default_arms
-from raychains.report.figures import regression
+from raychains.report.figures import regression_figures
 from tests.report import runs
 from tests.report.figures import drawing_of, nothing_covered
 
@@ -37,9 +37,11 @@ def test_they_show_what_the_first_repeat_predicts(run: RunData) -> None:
     assert run.rows is not None
     rows = run.rows.to_pandas()
     rows = rows[rows["group"] == 0]
-    target, mean, std, pit = (np.array(rows[name].tolist()).reshape(170, -1) for name in regression.NEEDED)
+    target, mean, std, pit = (np.array(rows[name].tolist()).reshape(170, -1) for name in regression_figures.NEEDED)
     shown = drawing_of(run, "intervals").data
-    assert len(shown) == regression.SHOWN and [row["mean"] for row in shown] == sorted(row["mean"] for row in shown)
+    assert len(shown) == regression_figures.SHOWN and [row["mean"] for row in shown] == sorted(
+        row["mean"] for row in shown
+    )
     z = NormalDist().inv_cdf(0.95)
     for row in shown:
         i = row["example"]
@@ -70,4 +72,6 @@ def test_axes_are_labelled_and_legends_cover_nothing(run: RunData) -> None:
 def test_classifiers_have_none(tmp_path: Path) -> None:
     comparison = runs.single()
     run = RunData(runs.store_run(tmp_path, comparison), comparison)
-    assert [make(run) for make in (regression.intervals, regression.pit, regression.coverage)] == [None, None, None]
+    assert [
+        make(run) for make in (regression_figures.intervals, regression_figures.pit, regression_figures.coverage)
+    ] == [None, None, None]

@@ -14,7 +14,7 @@ from raychains.api.result import Result
 from raychains.core.sample import Progress, Sample, SampleMeta
 from raychains.inference.run_data import RunData
 from raychains.planning import Comparison
-from raychains.report import page, suspicions
+from raychains.report import run_page, suspicions
 from raychains.store import ChainStore, RunStore, Storage
 from tests.report import runs
 
@@ -66,8 +66,8 @@ def test_the_first_sample_without_finite_predictions_is_named(
     result = Result(broken, comparison, {})
     assert line in repr(result).split("\n  ")
     assert line in (result._repr_html_() or "")
-    monkeypatch.setattr(page, "render", lambda drawing: (b"<svg/>", b"png"))
-    assert line in Path(page.write(broken, comparison)).read_text(encoding="utf-8")
+    monkeypatch.setattr(run_page, "render", lambda drawing: (b"<svg/>", b"png"))
+    assert line in Path(run_page.write(broken, comparison)).read_text(encoding="utf-8")
     curves = [r | {"nll": math.nan} for r in rows(store, "curves")]
     broken = copied(store, comparison, "first", curves=curves, results=[r | {"nll": math.nan} for r in results])
     assert any("NLL (nats)" in s and f"sample 1 of {n}" in s for s in said(broken, comparison))

@@ -16,7 +16,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from raychains.evaluation.base import Metric
+from raychains.evaluation.evaluation import Metric
 from raychains.inference.sweep_data import Sweep
 from raychains.plotting.style import DARK, MUTED, PAPER, laid_out
 from raychains.report.sweep import curves, heat

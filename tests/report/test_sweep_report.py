@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from raychains.report.sweep import page as sweep_page
+from raychains.report.sweep import sweep_page
 from raychains.report.sweep.rows import shortened
 from raychains.store import Storage, SweepStore
 from tests.checks import refused

@@ -12,7 +12,7 @@ from rich.console import Console
 from raychains.chain.chain import Diverged
 from raychains.chain.divergence import diagnose
 from raychains.planning import Comparison, events
-from raychains.report import page
+from raychains.report import run_page
 from raychains.report.terminal import Terminal
 from raychains.store import ChainStore, RunStore, Storage
 from tests.report import runs
@@ -28,11 +28,11 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, Comparis
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are not rendered, which takes most of the time and is no part of these tests."""
-    monkeypatch.setattr(page, "render", lambda drawing: (b"<svg/>", b"png"))
+    monkeypatch.setattr(run_page, "render", lambda drawing: (b"<svg/>", b"png"))
 
 
 def html(store: RunStore, comparison: Comparison) -> str:
-    return Path(page.write(store, comparison)).read_text(encoding="utf-8")
+    return Path(run_page.write(store, comparison)).read_text(encoding="utf-8")
 
 
 def test_reasons_of_failed_chains_are_on_the_page_and_are_no_markup(

@@ -18,7 +18,7 @@ from raychains.inference.run_data import RunData
 from raychains.planning import Comparison
 from raychains.planning.views import Request, View
 from raychains.plotting.style import laid_out
-from raychains.report import tables
+from raychains.report import run_tables
 from raychains.report.figures import FIGURES, SECTIONS, sections
 from raychains.store import RunStore, Storage
 from tests.report import runs
@@ -80,7 +80,7 @@ def test_views_are_stored_with_a_row_per_view_and_repeat(stored: tuple[RunStore,
 
 def test_the_views_table_shows_mean_and_range_of_every_kind(stored: tuple[RunStore, Comparison]) -> None:
     store, comparison = stored
-    made = tables.views(RunData(store, comparison))
+    made = run_tables.views(RunData(store, comparison))
     assert made is not None
     assert [text for (text,) in made.columns] == ["View", "Views", "Samples in each", "Error (%) ↓", "NLL (nats) ↓"]
     rows = {row.cells[0].text: (row.heads[0], [cell.text for cell in row.cells]) for row in made.rows}
@@ -128,11 +128,13 @@ def test_a_run_without_views_has_neither_table_nor_figure(tmp_path: Path) -> Non
     store = runs.store_run(tmp_path, comparison, progress=False)
     material = RunData(store, comparison)
     assert (
-        tables.views(material) is None and FIGURES["views"](material) is None and FIGURES["weights"](material) is None
+        run_tables.views(material) is None
+        and FIGURES["views"](material) is None
+        and FIGURES["weights"](material) is None
     )
     results.write_views(store, comparison, [result(0, 0, View(), 8, error=0.2, nll=0.9)])
     material = RunData(store, comparison)
-    assert tables.views(material) is not None  # the one row
+    assert run_tables.views(material) is not None  # the one row
     assert FIGURES["views"](material) is None  # which no figure needs
 
 
@@ -233,9 +235,9 @@ def test_minor_metrics_stand_in_a_second_table_only(stored: tuple[RunStore, Comp
     material = RunData(*stored)
     minor = material.minor
     assert minor and not {m.name for m in material.metrics} & {m.name for m in minor}
-    second = tables.minor(material)
-    assert second is not None and second.columns == [(tables.head(m),) for m in minor]
-    assert not set(second.columns) & set(tables.comparison(material)[0].columns)
+    second = run_tables.minor(material)
+    assert second is not None and second.columns == [(run_tables.head(m),) for m in minor]
+    assert not set(second.columns) & set(run_tables.comparison(material)[0].columns)
     for arm, row in zip(material.comparison.arms, second.rows, strict=True):
         for metric, cell in zip(minor, row.cells, strict=True):
             mean = material.of(material.results, arm)[metric.name].mean() * metric.scale

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from raychains.evaluation.diagnostics import ess
+from raychains.evaluation.mcmc_diagnostics import ess
 from raychains.samplers import MCLMC
 from tests.samplers.test_mclmc import B, flat, kick, noise_of, refresh
 from tests.spread import spread

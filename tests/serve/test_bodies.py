@@ -10,7 +10,7 @@ import pytest
 from starlette.requests import Request
 
 from raychains.inference.requests import Refused
-from raychains.orchestration import serve
+from raychains.orchestration import serve_deployment
 
 
 class Client:
@@ -35,7 +35,7 @@ async def read(clients: list[Client], last: Client) -> list[Any]:
     arriving: list[asyncio.Timeout] = []
     tasks = []
     for client in [*clients, last]:
-        tasks.append(asyncio.create_task(serve.read_body(client.request(), 1000, arriving)))
+        tasks.append(asyncio.create_task(serve_deployment.read_body(client.request(), 1000, arriving)))
         await asyncio.sleep(0)
     last.ends.set()
     assert await tasks[-1] == b"{}"
@@ -50,7 +50,7 @@ def test_of_too_many_bodies_the_oldest_give_way_and_others_arrive(monkeypatch: p
     async def outcome() -> list[Any]:
         return await read([Client() for _ in range(10)], Client())
 
-    monkeypatch.setattr(serve, "MOST_ARRIVING", 4)
+    monkeypatch.setattr(serve_deployment, "MOST_ARRIVING", 4)
     found = asyncio.run(outcome())
     assert [one.status for one in found[:7]] == [503] * 7 and found[7:] == [b"{}"] * 4
     assert str(found[0]) == "body must arrive faster: 4 others are arriving; send it again"
@@ -58,9 +58,9 @@ def test_of_too_many_bodies_the_oldest_give_way_and_others_arrive(monkeypatch: p
 
 def test_a_body_that_does_not_arrive_in_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     async def outcome() -> None:
-        await serve.read_body(Client().request(), 1000, [])
+        await serve_deployment.read_body(Client().request(), 1000, [])
 
-    monkeypatch.setattr(serve, "BODY_WITHIN", 0.01)
+    monkeypatch.setattr(serve_deployment, "BODY_WITHIN", 0.01)
     with pytest.raises(Refused, match="within") as refused:
         asyncio.run(outcome())
     assert refused.value.status == 408

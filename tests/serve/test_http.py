@@ -262,7 +262,7 @@ def test_a_serve_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch
     from ray import serve
     from ray.exceptions import ActorDiedError
 
-    from raychains.orchestration.serve import running
+    from raychains.orchestration.serve_deployment import running
 
     nothing = SimpleNamespace(proxies={}, applications={})
     monkeypatch.setattr(serve, "status", lambda: nothing)
@@ -284,8 +284,8 @@ def test_without_ray_serve_it_says_what_to_install(
 ) -> None:
     for name in ["starlette", *(name for name in sys.modules if name.startswith("starlette."))]:
         monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
-    monkeypatch.delitem(sys.modules, "raychains.orchestration.serve", raising=False)
-    monkeypatch.delattr(raychains.orchestration, "serve", raising=False)
+    monkeypatch.delitem(sys.modules, "raychains.orchestration.serve_deployment", raising=False)
+    monkeypatch.delattr(raychains.orchestration, "serve_deployment", raising=False)
     assert main(["serve", run.path]) == 2
     assert capsys.readouterr().err == 'raychains: serve needs Ray Serve: pip install "raychains[serve]"\n'
 
@@ -297,7 +297,7 @@ def test_without_ray_serve_it_says_what_to_install(
 def test_replicas_that_no_node_holds_are_refused(
     ray_session: None, replicas: int, cpus: int, gpus: float, room: int
 ) -> None:
-    from raychains.orchestration.serve import check_room
+    from raychains.orchestration.serve_deployment import check_room
 
     if replicas <= room:
         check_room(replicas, cpus=cpus, gpus=gpus)
@@ -331,7 +331,7 @@ def test_a_replica_waits_for_what_others_hold_says_so_and_predicts_concurrent_re
 ) -> None:
     import ray
 
-    from raychains.orchestration import serve
+    from raychains.orchestration import serve_deployment
 
     others = ray.util.placement_group([{"CPU": 2}])
     ray.get(others.ready())
@@ -341,21 +341,21 @@ def test_a_replica_waits_for_what_others_hold_says_so_and_predicts_concurrent_re
         said.append(line)
         ray.util.remove_placement_group(others)
 
-    monkeypatch.setattr(serve, "PATIENCE", 1.0)
+    monkeypatch.setattr(serve_deployment, "PATIENCE", 1.0)
     file = run.export(str(tmp_path / "d.safetensors")).path
     app = rc.serve.deployment(file, max_batch_size=8, batch_wait=2.0)
     host, _, port = serving.strip("/").rpartition("/")[2].partition(":")
-    with serve.running(app, name="late", route_prefix="/late", host="0.0.0.0", port=1, say=say) as url:
+    with serve_deployment.running(app, name="late", route_prefix="/late", host="0.0.0.0", port=1, say=say) as url:
         assert url == f"http://{host}:{port}/late/", "where the Serve that runs already listens"
         assert said == ["waiting: 0 of 1 replicas run; 0 of 2 CPUs of the cluster are free (others may hold the rest)"]
         concurrent_requests_are_predicted_together(url.rstrip("/"), run.posterior())
-        taken = serve.running(app, name="other", route_prefix="/late", host=host, port=int(port), say=say)
+        taken = serve_deployment.running(app, name="other", route_prefix="/late", host=host, port=int(port), say=say)
         with refused("route_prefix must be one that no other application has, got '/late'"), taken:
             pass
-        serve._end("nobody", ours=True)  # Serve stays, since others have an application on it
+        serve_deployment._end("nobody", ours=True)  # Serve stays, since others have an application on it
         assert ask(f"{url}healthz").status == 200
     with pytest.raises(RayLost, match="application 'late' is gone: somebody deleted it"):
-        serve.wait("late")
+        serve_deployment.wait("late")
     assert len(said) == 1
 
 

@@ -11,8 +11,8 @@ import torch
 
 import raychains as rc
 from raychains.core.errors import UserError
+from raychains.inference.ensemble_source import FileSource, RunSource, source_of
 from raychains.inference.requests import InputForm
-from raychains.inference.source import FileSource, RunSource, source_of
 from tests.inference.runs import digits
 
 

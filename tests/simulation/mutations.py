@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+from raychains.orchestration.chain_sampling import Sampling
 from raychains.orchestration.evaluation_queue import EvaluationQueue
 from raychains.orchestration.evaluator_pool import JobQueue
 from raychains.orchestration.lease import Lease, PeerDrivers
-from raychains.orchestration.sampling import Sampling
 from raychains.planning.coordinator import Coordinator, Freed, Recover, SlotLost
 from raychains.store import ChainStore
 from raychains.store.leases import Claim, Watch

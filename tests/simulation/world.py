@@ -27,7 +27,7 @@ from raychains.planning import gradient_evaluations
 from raychains.planning.capacity import Node as Resources
 from raychains.planning.comparison import Comparison
 from raychains.store import ChainStore
-from raychains.store import chains as chains_module
+from raychains.store import chain_store as chains_module
 from tests.simulation import law
 from tests.simulation.actors import Actor, Attempt, Evaluator, Node, Reference, Worker
 from tests.simulation.disk import Disk, SimulatedStorage

@@ -12,7 +12,7 @@ from raychains.chain.sample_index import expected_samples
 from raychains.cli import main
 from raychains.core.errors import UserError
 from raychains.core.sample import Sample
-from raychains.inference.source import RunSource, source_of
+from raychains.inference.ensemble_source import RunSource, source_of
 from raychains.status import Reader, RunState, StoreState
 from raychains.store import ChainStore, RunStore, Storage, codec, split_run_path
 from tests.chain.chain_cases import HALF, spec

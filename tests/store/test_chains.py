@@ -14,8 +14,8 @@ import torch
 from raychains.chain.chain import Chain
 from raychains.core.errors import UserError
 from raychains.core.sample import Sample, SampleMeta, tensors_sha256
-from raychains.store import ChainStore, Storage, chains, codec, finished_chains
-from raychains.store.chains import encode_index, stored_chains
+from raychains.store import ChainStore, Storage, chain_store, codec, finished_chains
+from raychains.store.chain_store import encode_index, stored_chains
 from raychains.tasks.mixture import Mixture25
 from tests.checks import refused
 from tests.orchestration.worlds import comparison
@@ -317,7 +317,7 @@ def test_finished_torn_begun_and_untouched_chains_are_told_apart(tmp_path: Path)
 def test_a_newer_format_of_one_chain_is_an_error_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, specs = Storage(tmp_path), comparison(Mixture25(), chains=40, steps=80, block=10).chains()
     with monkeypatch.context() as newer:
-        newer.setattr(chains, "INDEX_FORMAT", 2)
+        newer.setattr(chain_store, "INDEX_FORMAT", 2)
         root.publish(f"chains/{list(specs)[30]}/samples.parquet", encode_index([{"file": "x"}], 0))
     with pytest.raises(UserError, match="newer"):
         stored_chains(root, specs)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raychains.store import ChainStore, Storage, tables
-from raychains.store.chains import History
+from raychains.store import ChainStore, Storage, parquet_codec
+from raychains.store.chain_store import History
 from raychains.store.filesystem import table_of
 from tests.checks import refused
 from tests.planning.plans import chain
@@ -159,7 +159,7 @@ def test_an_index_without_a_stamp_is_none(store: ChainStore) -> None:
     publish(store, 0)
     store.finish()
     expected = store.records()
-    store.root.publish(f"chains/{SPEC.digest}/samples.parquet", tables.encode(table_of([{"file": "another's"}])))
+    store.root.publish(f"chains/{SPEC.digest}/samples.parquet", parquet_codec.encode(table_of([{"file": "another's"}])))
     assert store.records() == expected
 
 
@@ -175,11 +175,11 @@ def test_an_index_with_altered_bytes_is_none_or_says_the_same(store: ChainStore)
 
 
 def test_an_index_of_a_newer_format_is_refused(store: ChainStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    from raychains.store import chains
+    from raychains.store import chain_store
 
     publish(store, 0)
     with monkeypatch.context() as newer:
-        newer.setattr(chains, "INDEX_FORMAT", 2)
+        newer.setattr(chain_store, "INDEX_FORMAT", 2)
         store.finish()
     for read in (store.records, lambda: store.finished(1)):
         with refused("samples.parquet", "format", "newer"):

@@ -8,7 +8,7 @@ import io
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from raychains.store import tables
+from raychains.store import parquet_codec
 
 TABLE = pa.table({"arm": ["a", "b"], "nll": [0.7499, 0.6499], "list": [[1, 2], None]})
 
@@ -20,13 +20,13 @@ def flipped(data: bytes, bit: int) -> bytes:
 
 
 def test_no_flipped_bit_changes_a_table_unnoticed() -> None:
-    data = tables.encode(TABLE.replace_schema_metadata({"raychains": "{}"}))
-    found = tables.decode(data, "here")
+    data = parquet_codec.encode(TABLE.replace_schema_metadata({"raychains": "{}"}))
+    found = parquet_codec.decode(data, "here")
     assert found.equals(TABLE) and found.schema.metadata == {b"raychains": b"{}"}
     same = 0
     for bit in range(8 * len(data)):
         with contextlib.suppress(ValueError, OSError):
-            assert tables.decode(flipped(data, bit), "here").equals(TABLE), bit
+            assert parquet_codec.decode(flipped(data, bit), "here").equals(TABLE), bit
             same += 1
     assert same < 8  # in the name of the checksum
 
@@ -34,10 +34,10 @@ def test_no_flipped_bit_changes_a_table_unnoticed() -> None:
 def test_files_of_older_versions_and_of_other_programs_are_read() -> None:
     older, again = io.BytesIO(), io.BytesIO()
     pq.write_table(TABLE, older, write_page_checksum=True)
-    pq.write_table(pq.read_table(io.BytesIO(tables.encode(TABLE))).slice(0, 1), again)
-    assert tables.decode(older.getvalue(), "here").equals(TABLE)
-    assert tables.decode(again.getvalue(), "here").equals(TABLE.slice(0, 1))
-    assert pq.read_table(io.BytesIO(tables.encode(TABLE))).equals(TABLE)
+    pq.write_table(pq.read_table(io.BytesIO(parquet_codec.encode(TABLE))).slice(0, 1), again)
+    assert parquet_codec.decode(older.getvalue(), "here").equals(TABLE)
+    assert parquet_codec.decode(again.getvalue(), "here").equals(TABLE.slice(0, 1))
+    assert pq.read_table(io.BytesIO(parquet_codec.encode(TABLE))).equals(TABLE)
 
 
 def test_a_page_whose_header_was_altered_in_a_file_without_a_checksum_is_no_table() -> None:
@@ -48,5 +48,5 @@ def test_a_page_whose_header_was_altered_in_a_file_without_a_checksum_is_no_tabl
     read = []
     for bit in range(2000, 2200):  # headers among them
         with contextlib.suppress(pa.ArrowException, ValueError, OSError):
-            read.append(tables.decode(flipped(older.getvalue(), bit), "here"))
+            read.append(parquet_codec.decode(flipped(older.getvalue(), bit), "here"))
     assert read and all(table.validate(full=True) is None for table in read)

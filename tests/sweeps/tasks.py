@@ -14,7 +14,7 @@ from typing import Any
 import ray
 from torch import Tensor, distributed, nn
 
-from raychains.evaluation.base import Evaluation
+from raychains.evaluation.evaluation import Evaluation
 from raychains.orchestration import ray_private
 from raychains.tasks.digits import Digits
 

@@ -12,7 +12,7 @@ import raychains as rc
 from raychains.api.sweep import SweepResult
 from raychains.cli import main
 from raychains.core.spec import ChainSpec
-from raychains.orchestration import sweep
+from raychains.orchestration import sweep_experiment
 from raychains.planning import events
 from raychains.store import ChainStore, Storage, SweepStore
 from tests.sweeps.worlds import Diary, attempts_of, undrawn
@@ -37,7 +37,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory, ray_session: None) -> tuple[
 
     with undrawn(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(SweepStore, "publish_stop", stop)
-        patch.setattr(sweep, "TICK_EVERY", 0.0)  # a chain here is shorter than the time between two ticks
+        patch.setattr(sweep_experiment, "TICK_EVERY", 0.0)  # a chain here is shorter than the time between two ticks
         result = rc.sweep(
             task="digits",
             epochs=EPOCHS,

@@ -19,7 +19,7 @@ import pytest
 
 import raychains as rc
 from raychains.planning import events
-from raychains.report import page
+from raychains.report import run_page
 from raychains.store import ChainStore, Storage, SweepStore
 from tests.processes import SECONDS
 
@@ -49,7 +49,7 @@ class Diary:
 def undrawn() -> Iterator[None]:
     """Have pages written without their figures in the body: those take most of the time of a report."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "render", lambda drawing: (b"<svg/>", b"png"))
+        patch.setattr(run_page, "render", lambda drawing: (b"<svg/>", b"png"))
         yield
 
 

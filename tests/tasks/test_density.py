@@ -23,13 +23,13 @@ from raychains.api.arviz_export import to_arviz
 from raychains.chain.chain import Chain
 from raychains.core.config import Compare, Run
 from raychains.core.sample import Sample
-from raychains.evaluation import diagnostics
+from raychains.evaluation import mcmc_diagnostics
 from raychains.evaluation.moments import DrawMoments
 from raychains.inference.run_data import RunData
 from raychains.measures import named
 from raychains.planning.presets import default_arms
-from raychains.report.figures import density as density_figure
-from raychains.report.tables import coordinates
+from raychains.report.figures import density_figure
+from raychains.report.run_tables import coordinates
 from raychains.tasks import task_cache
 from raychains.tasks.logistic_regression import LogisticPosterior
 from tests.checks import refused
@@ -305,7 +305,7 @@ def test_a_slow_chains_size_is_its_autocorrelations() -> None:
     blocks = [target.predict({"theta": torch.from_numpy(b[:, None])}, 0) for b in x.reshape(200, 2000, 1)]
     (metrics,) = target.summarise([target.reduce(blocks, 0)])
     assert metrics["ess"] == pytest.approx(len(x) * 0.1 / 1.9, rel=5 * (2 / 199) ** 0.5)
-    assert metrics["ess"] == pytest.approx(float(diagnostics.ess(x[None], "mean")[0]), rel=0.5)
+    assert metrics["ess"] == pytest.approx(float(mcmc_diagnostics.ess(x[None], "mean")[0]), rel=0.5)
 
 
 def test_references_are_draws_or_moments() -> None:

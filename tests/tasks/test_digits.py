@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from raychains.data.source import EpochOrder
-from raychains.data.uci import load_digits
+from raychains.data.tabular import load_digits
 from raychains.evaluation.classification import Classification
 from raychains.tasks.digits import Digits
 

@@ -19,8 +19,8 @@ from torch import Tensor, distributions, nn
 import raychains as rc
 from raychains.evaluation.distributed import Distributed as Split
 from raychains.inference import requests
+from raychains.inference.ensemble_source import source_of
 from raychains.inference.predictive import Predictive, select
-from raychains.inference.source import source_of
 from raychains.measures import calibration
 from raychains.report.terminal import export_lines
 from raychains.tasks import likelihoods

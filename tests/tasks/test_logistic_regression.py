@@ -14,7 +14,7 @@ from raychains import tasks
 from raychains.chain.chain import Chain
 from raychains.core.config import Run
 from raychains.core.sample import Sample
-from raychains.data import uci
+from raychains.data import tabular
 from raychains.planning import methods
 from raychains.samplers import METHODS
 from raychains.schedules import Cyclical, Decreasing
@@ -33,7 +33,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def data(task: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Standardised inputs and labels, by torch's own operations."""
-    raw = uci.load(task.dataset)
+    raw = tabular.load(task.dataset)
     x = torch.from_numpy(raw.features)
     x = (x - x.mean(0)) / x.std(0, correction=0)
     return torch.cat([torch.ones(len(x), 1, dtype=torch.float64), x], 1), torch.from_numpy(raw.targets)

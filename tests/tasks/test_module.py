@@ -23,7 +23,7 @@ from raychains.chain.chain import Chain
 from raychains.core.config import Run
 from raychains.core.sample import Sample, tensors_sha256
 from raychains.core.spec import TaskSpec
-from raychains.evaluation.base import Evaluation
+from raychains.evaluation.evaluation import Evaluation
 from raychains.planning.presets import default_arms
 from raychains.tasks import task_cache
 from raychains.tasks.digits import Digits

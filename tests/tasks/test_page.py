@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raychains import samplers, tasks
-from raychains.data import uci
+from raychains.data import tabular
 from raychains.tasks.defaults import Defaults, defaults_of
 from raychains.tasks.images import ImageTask
 from raychains.tasks.uci import bde_split
@@ -85,7 +85,7 @@ def test_a_densitys_row_is_true(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in tasks.NAMES if name.startswith("uci-")])
 def test_a_uci_tasks_row_is_true(name: str) -> None:
-    table, d = uci.REGRESSION_TABLES[name.removeprefix("uci-")], stated(name)
+    table, d = tabular.REGRESSION_TABLES[name.removeprefix("uci-")], stated(name)
     train = len(bde_split(table.examples)[0])
     numbers = [d.epochs, d.batch_size, d.rate("cyclical", samplers.method(d.run).kind), d.cycles, d.exploration]
     counts = [f"{table.examples:,}", f"{table.features}", f"{train:,}"]

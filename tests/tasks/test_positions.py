@@ -21,14 +21,14 @@ from torch.utils.data import Dataset
 import raychains as rc
 from raychains.chain.packable import task_refusal
 from raychains.core.config import Run
-from raychains.evaluation import bootstrap, calibration, positions
-from raychains.evaluation.base import gather, joined
-from raychains.evaluation.positions import Positions
+from raychains.evaluation import bootstrap, calibration_error, position_classification
+from raychains.evaluation.evaluation import gather, joined
+from raychains.evaluation.position_classification import Positions
 from raychains.inference import file, requests
 from raychains.inference.run_data import built_in_metrics
-from raychains.measures import against, agreement, base, llc, ood
+from raychains.measures import against, agreement, llc, measure, ood
 from raychains.measures import calibration as calibration_measure
-from raychains.measures.base import Context
+from raychains.measures.measure import Context
 from raychains.planning import costs, methods
 from raychains.tasks import likelihoods
 from raychains.tasks.defaults import defaults_of
@@ -162,7 +162,7 @@ def test_a_predictive_is_the_mixture_by_hand(
     loss: str, weights: list[float] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     example = 4 * LENGTH * CLASSES
-    monkeypatch.setattr(positions, "BLOCK", 6 * example)
+    monkeypatch.setattr(position_classification, "BLOCK", 6 * example)
     labels = LABELS.clone()
     labels[TEST][3] = IGNORED
     made = task(loss, labels=labels)
@@ -211,7 +211,7 @@ def test_a_predictive_is_the_mixture_by_hand(
             "nll": -rows["log_p"].mean(),
             "nll_label": -(np.log(of_label) * valid).sum() / total,
             "brier": squares.sum() / total,
-            "ece": calibration.expected_error(calibration.equal_width(right)),
+            "ece": calibration_error.expected_error(calibration_error.equal_width(right)),
             "mutual_information": (entropy - expected).mean(),
         },
         abs=1e-5,
@@ -265,7 +265,7 @@ def sentences(n: int) -> list[tuple[Tensor, Tensor]]:
 
 
 def test_sentences_are_padded_to_the_longest_of_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positions, "BLOCK", 2 * 4 * 7 * CLASSES)
+    monkeypatch.setattr(position_classification, "BLOCK", 2 * 4 * 7 * CLASSES)
     made = rc.Task.from_module(
         Tagger, sentences(36), sentences(6), loss="tokens", collate_fn=padded, name="tagger", resident=True
     )
@@ -390,7 +390,7 @@ def test_predictions_exports_and_answers_are_the_same_numbers(
 
 
 def test_what_takes_too_much_memory_is_one_line(results: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positions, "MOST_NUMBERS", 5 * LENGTH * CLASSES + 1)
+    monkeypatch.setattr(position_classification, "MOST_NUMBERS", 5 * LENGTH * CLASSES + 1)
     assert results["tokens"].predict(WORDS[:5]).shape == (5, LENGTH, CLASSES)
     with refused("x must have at most 5 inputs", "21 probabilities each", "got 6"):
         results["tokens"].predict(WORDS[:6])
@@ -400,14 +400,14 @@ def test_what_takes_too_much_memory_is_one_line(results: dict[str, Any], monkeyp
     assert not isinstance(few, requests.Refused)
     assert isinstance(many, requests.Refused) and many.status == 413
     assert str(many) == "inputs give 1,400 numbers, at most 1,000 in one answer: send 28 at once"
-    monkeypatch.setattr(positions, "MOST_BYTES", 1000)
+    monkeypatch.setattr(position_classification, "MOST_BYTES", 1000)
     with refused("a split must have at most", "20 examples of 7 positions and 3 classes", "evaluate on fewer examples"):
         task().splits()["test"]
 
 
 def test_parts_of_a_call_give_the_whole(results: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     p = results["pixels"].predict(WORDS)
-    monkeypatch.setattr(positions, "BLOCK", 4 * 7 * LENGTH * CLASSES)
+    monkeypatch.setattr(position_classification, "BLOCK", 4 * 7 * LENGTH * CLASSES)
     np.testing.assert_allclose(results["pixels"].predict(WORDS), p, atol=1e-7)
 
 
@@ -416,8 +416,8 @@ def test_measures_arviz_and_the_page_work_or_say_what_they_need(results: dict[st
     context = Context(
         store=result.store, comparison=result.comparison, split="test", task=task(), groups=[(0, 0)]
     )  # fmt: skip
-    for measure in (agreement.MEASURE, calibration_measure.MEASURE, ood.MEASURE):
-        reason = measure.why_not(context)
+    for one in (agreement.MEASURE, calibration_measure.MEASURE, ood.MEASURE):
+        reason = one.why_not(context)
         assert reason is not None and "labels per position, and this needs one label per example" in reason
     assert "neither one label per example" in str(against.MEASURE.why_not(context))
     rows = result.store.table("rows").to_pandas()
@@ -556,7 +556,7 @@ def test_class_weights_are_packed_and_not_measured(tmp_path: Path) -> None:
     context = Context(
         store=packed.store, comparison=packed.comparison, split="train", task=weighted, groups=[(0, 0)]
     )  # fmt: skip
-    for why in (llc.MEASURE.why_not(context), base.class_weights(context)):
+    for why in (llc.MEASURE.why_not(context), measure.class_weights(context)):
         assert why is not None and "class weights" in why
     with refused("laplace", "Fisher"):
         rc.run(task=weighted, **{**settings, "sampler": "laplace"}, store=str(tmp_path / "laplace"))

@@ -14,7 +14,7 @@ from raychains import tasks
 from raychains.chain.chain import Chain, Event
 from raychains.core.config import Run
 from raychains.core.sample import Sample, tensors_sha256
-from raychains.data import uci
+from raychains.data import tabular
 from raychains.evaluation.classification import Classification
 from raychains.planning import methods
 from raychains.store.codec import decode, encode, flatten, unflatten
@@ -95,7 +95,7 @@ def test_a_resnet_chain_on_cifar_resumes_bit_for_bit() -> None:
 def test_real_data_have_the_papers_sizes(name: str, n: int, dim: int) -> None:
     task: Any = tasks.make(name)
     assert (task.num_data, task.dim) == (n, dim)
-    raw = uci.load(task.dataset)
+    raw = tabular.load(task.dataset)
     x, y = np.column_stack([np.ones(n), (raw.features - raw.features.mean(0)) / raw.features.std(0)]), raw.targets
     assert x.shape == (n, dim)
     gradient = x.T @ (1 / (1 + np.exp(-x @ task.posterior.mode)) - y) + task.posterior.mode / 100

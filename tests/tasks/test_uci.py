@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 import raychains as rc
 from raychains import tasks
 from raychains.core.config import Run
-from raychains.data import standins, uci
+from raychains.data import standins, tabular
 from raychains.planning import methods
 from raychains.tasks.uci import STOPPING, UciRegression, bde_split, classic_split
 from tests.checks import refused
@@ -171,12 +171,12 @@ def test_a_table_that_is_missing_is_one_line(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.skipif(not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: the UCI tables are needed")
 def test_the_published_tables_divide_as_published() -> None:
-    for name, table in uci.REGRESSION_TABLES.items():
+    for name, table in tabular.REGRESSION_TABLES.items():
         if table.examples > 2000:  # read in tests/data
             continue
         task = make(f"uci-{name}")
         assert task.num_data == table.examples - math.ceil(0.2 * table.examples)
         train: Any = task.splits()["train"]
         assert abs(train.targets.mean()) < 1e-4 and train.targets.std() == pytest.approx(1, abs=1e-4)
-        raw = uci.load(name).targets
+        raw = tabular.load(name).targets
         assert task.scale == pytest.approx(raw[bde_split(len(raw))[0]].std())

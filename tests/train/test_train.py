@@ -14,8 +14,8 @@ import torch
 from ray import train
 
 import raychains as rc
-from raychains.orchestration import train as loops
-from raychains.orchestration.train import plan
+from raychains.orchestration import train_loop as loops
+from raychains.orchestration.train_loop import plan
 from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage
 from tests.checks import refused

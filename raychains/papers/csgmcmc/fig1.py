@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from raychains.papers.completed_run import Computation, cell
 from raychains.papers.contents import listed
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, figure
-from raychains.papers.tables import Heading
+from raychains.papers.published_table import Heading
 from raychains.plotting.layout import COUNT, legend, panels
 from raychains.plotting.style import FAMILIES
 from raychains.schedules import Cyclical, Decreasing, Schedule

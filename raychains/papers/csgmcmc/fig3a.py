@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from raychains.evaluation.base import Array
+from raychains.evaluation.evaluation import Array
 from raychains.measures.diversity import clusters, matrix
-from raychains.measures.networks import thinned
+from raychains.measures.network_samples import thinned
 from raychains.papers.claims import Claim, claim
 from raychains.papers.completed_run import CompletedRun, cell
 from raychains.papers.contents import listed

@@ -12,7 +12,7 @@ from raychains.papers.completed_run import CompletedRun, joined
 from raychains.papers.contents import listed
 from raychains.papers.csgmcmc import cifar
 from raychains.papers.experiment import OURS, Experiment, Setting, Tables, by_part, figure, styles
-from raychains.papers.tables import Heading
+from raychains.papers.published_table import Heading
 from raychains.planning.presets.named import Preset
 from raychains.plotting.layout import PLAIN, legend
 

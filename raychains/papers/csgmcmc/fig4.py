@@ -13,7 +13,7 @@ from raychains.papers.claims import claim
 from raychains.papers.completed_run import CompletedRun, cell
 from raychains.papers.contents import listed
 from raychains.papers.experiment import OURS, Experiment, Part, Setting, Tables, comparison, figure, styles
-from raychains.papers.tables import Heading
+from raychains.papers.published_table import Heading
 from raychains.planning.presets.named import Preset, Variant, named
 from raychains.plotting.layout import legend, panels
 

@@ -10,7 +10,7 @@ from raychains.papers.completed_run import CompletedRun
 from raychains.papers.contents import listed
 from raychains.papers.csgmcmc import cifar
 from raychains.papers.experiment import Experiment, Tables, figure, printed, styles
-from raychains.papers.tables import Heading
+from raychains.papers.published_table import Heading
 from raychains.planning.presets.named import Preset
 from raychains.plotting.layout import DASHED, dashed_entry, legend, panels
 

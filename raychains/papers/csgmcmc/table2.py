@@ -7,7 +7,7 @@ from raychains.papers.completed_run import CompletedRun, joined
 from raychains.papers.contents import listed
 from raychains.papers.csgmcmc import cifar
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Setting, Tables, printed
-from raychains.papers.tables import Heading
+from raychains.papers.published_table import Heading
 from raychains.planning.presets.named import Preset
 
 SAMPLERS = {"sgld": "SGLD", "sghmc": "SGHMC"}

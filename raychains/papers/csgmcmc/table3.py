@@ -11,7 +11,7 @@ from raychains.papers.completed_run import CompletedRun
 from raychains.papers.contents import listed
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, comparison, printed
 from raychains.papers.plan_status import Unfit
-from raychains.papers.tables import Heading
+from raychains.papers.published_table import Heading
 from raychains.planning.presets.named import Preset, Variant, named
 
 NAMES = {"sgdm": "SGDM", "snapshot-sgdm": "Snapshot-SGDM", "sghmc": "SGHMC", "csghmc": "cSGHMC"}

@@ -22,14 +22,14 @@ from raychains.core.config import Run
 from raychains.core.errors import require
 from raychains.core.sample import Sample
 from raychains.core.validation import is_number
-from raychains.evaluation.base import Array
-from raychains.evaluation.diagnostics import ess
+from raychains.evaluation.evaluation import Array
+from raychains.evaluation.mcmc_diagnostics import ess
 from raychains.evaluation.moments import sd_ratio
 from raychains.papers.claims import Claim, claim
 from raychains.papers.completed_run import Computation, cell
 from raychains.papers.contents import listed
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, printed
-from raychains.papers.tables import Heading
+from raychains.papers.published_table import Heading
 from raychains.planning import methods
 from raychains.schedules import Schedule
 from raychains.tasks.logistic_regression import LogisticRegression

@@ -16,10 +16,10 @@ from raychains.papers import ON_GPU
 from raychains.papers.claims import Claim, Rule, claim
 from raychains.papers.completed_run import CompletedRun
 from raychains.papers.contents import listed
-from raychains.papers.emcmc.chains import T
+from raychains.papers.emcmc.emcmc_chains import T
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, comparison, figure
-from raychains.papers.tables import Heading
-from raychains.planning import draws
+from raychains.papers.published_table import Heading
+from raychains.planning import thinning
 from raychains.planning.presets import named as presets
 from raychains.planning.presets.named import Preset, Variant, named
 from raychains.plotting.layout import grid
@@ -103,7 +103,7 @@ def _augmented(scale: str) -> list[Variant]:
     sgld = {**shared, "exploration": 0.0, "samples_per_cycle": 2 if scale == "smoke" else 4}
     if scale in ON_GPU:
         sgld["temperature"] = T
-    own = {"sgd": {**shared, **draws.ONE_COSINE}, "sgld": sgld, "emcmc": {}}
+    own = {"sgd": {**shared, **thinning.ONE_COSINE}, "sgld": sgld, "emcmc": {}}
     return [
         dataclasses.replace(v, name=f"augmentation-{v.sampler}-{v.name}", options={**v.options, **own[v.sampler]})
         for v in named("emcmc-augmentation").variants

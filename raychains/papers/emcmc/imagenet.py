@@ -9,9 +9,9 @@ from raychains.papers.completed_run import CompletedRun, joined
 from raychains.papers.contents import listed
 from raychains.papers.csgmcmc import table3
 from raychains.papers.csgmcmc.table3 import METRICS, NLL, TOP1, TOP5
-from raychains.papers.emcmc.chains import NAMES
+from raychains.papers.emcmc.emcmc_chains import NAMES
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Sampled, Setting, Tables
-from raychains.papers.tables import Heading
+from raychains.papers.published_table import Heading
 from raychains.planning.presets.named import Variant, named
 
 ROWS = ("sgd", "sgld", "emcmc")

@@ -17,7 +17,7 @@ from raychains.orchestration.point_evaluation import PointEvaluator
 from raychains.papers import NOT_SMOKE
 from raychains.papers.completed_run import CompletedRun, cell, kept
 from raychains.papers.csgmcmc import cifar
-from raychains.papers.emcmc import chains
+from raychains.papers.emcmc import emcmc_chains
 from raychains.papers.experiment import Part, Rows, Tables, styles
 from raychains.planning.points import Point, combination
 from raychains.store import ChainStore, SampleRecord
@@ -106,7 +106,7 @@ def of_each(
 
 def parts(tables: Callable[[CompletedRun], Tables]) -> tuple[Part, ...]:
     """Return a figure's parts: CIFAR-100, and CIFAR-10 in its place."""
-    return cifar.parts(partial(chains.preset, methods=METHODS), tables, SCALES)
+    return cifar.parts(partial(emcmc_chains.preset, methods=METHODS), tables, SCALES)
 
 
 def cells(part: str, rows: Rows, columns: Mapping[str, Callable[[Rows], float]]) -> list[dict[str, Any]]:
@@ -126,7 +126,7 @@ def cells(part: str, rows: Rows, columns: Mapping[str, Callable[[Rows], float]])
 
 
 DIFFERENCES = (
-    chains.DIFFERENCES
+    emcmc_chains.DIFFERENCES
     + """
 cpu: The paper's figure is of CIFAR-100; CIFAR-10 stands in for it, with the chains of Table 1.
 cpu gpu paper: As in the paper the last sample of each chain is looked at, and of Entropy-MCMC the mean of θ and θₐ.

@@ -13,8 +13,8 @@ from raychains.papers.claims import Claim, claim
 from raychains.papers.completed_run import CompletedRun
 from raychains.papers.contents import listed
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, Value, comparison, printed
-from raychains.papers.tables import Heading
-from raychains.planning import draws
+from raychains.papers.published_table import Heading
+from raychains.planning import thinning
 from raychains.planning.presets.named import Preset, Variant
 
 PART = "cifar10"
@@ -105,11 +105,11 @@ def preset(scale: str) -> Preset:
     batches = -(-IMAGES.get(scale, 50_000) // size.batch_size)
 
     steps = size.epochs * batches
-    cyclical = draws.cyclical(steps, size.draws, size.cycles, EXPLORATION)
-    level = draws.decreasing(steps, size.draws, NOISE_FROM)
+    cyclical = thinning.cyclical(steps, size.draws, size.cycles, EXPLORATION)
+    level = thinning.decreasing(steps, size.draws, NOISE_FROM)
     own: dict[str, dict[str, Any]] = {
-        "sgd": {"epochs": size.epochs * size.chains, "chains": 1, **draws.ONE_COSINE},
-        "ensemble": dict(draws.ONE_COSINE),
+        "sgd": {"epochs": size.epochs * size.chains, "chains": 1, **thinning.ONE_COSINE},
+        "ensemble": dict(thinning.ONE_COSINE),
     }
     variants = []
     for row in methods(scale):

@@ -20,8 +20,8 @@ from raychains.papers.completed_run import CompletedRun
 from raychains.papers.contents import listed
 from raychains.papers.experiment import OURS, Experiment, Sampled, Setting, Tables, figure, styles
 from raychains.papers.fidelity import true_posterior as study
-from raychains.papers.tables import Heading
-from raychains.planning import draws
+from raychains.papers.published_table import Heading
+from raychains.planning import thinning
 from raychains.planning.ensemble_start import METHOD as ENSEMBLE
 from raychains.planning.presets.named import Preset, Variant
 from raychains.plotting import layout
@@ -164,12 +164,12 @@ def changed(part: str, scale: str) -> list[Variant]:
         if "lr" in given:
             options["lr"] = start.options["lr"] * given["lr"]
         steps = options["epochs"] * examples // options["batch_size"]
-        options |= draws.cyclical(steps, each, options["cycles"], options["exploration"])
+        options |= thinning.cyclical(steps, each, options["cycles"], options["exploration"])
         made.append(replace(start, name=name, label=label, options=options))
     falling = {method: variant(replace(way, method=method), part, scale) for method in ("sghmc", *PRECONDITIONED)}
     steps = start.options["epochs"] * study.batches(part, scale)
     for name, (label, begins) in BURN_IN.items():
-        options = {**falling["sghmc"].options, **draws.decreasing(steps, each, begins)}
+        options = {**falling["sghmc"].options, **thinning.decreasing(steps, each, begins)}
         made.append(replace(falling["sghmc"], name=name, label=label, options=options))
     made += [replace(falling[name], name=name, label=label) for name, label in PRECONDITIONED.items()]
     return [one for one in made if scale != "smoke" or one.name in IN_SMOKE]

@@ -17,8 +17,8 @@ from raychains.papers.claims import Claim, claim
 from raychains.papers.completed_run import CompletedRun
 from raychains.papers.contents import listed
 from raychains.papers.experiment import OURS, Experiment, Part, Sampled, Setting, Tables, figure
-from raychains.papers.tables import Heading
-from raychains.planning import draws
+from raychains.papers.published_table import Heading
+from raychains.planning import thinning
 from raychains.planning.ensemble_start import METHOD as ENSEMBLE
 from raychains.planning.presets.named import Preset, Variant
 from raychains.plotting import layout
@@ -141,8 +141,8 @@ def variant(method: str, part: str, scale: str, size: Size | None = None) -> Var
     """Return a method's arm, of the scale's size or of another."""
     size = SIZES[scale] if size is None else size
     steps = size.epochs * batches(part, scale)
-    falling = {"epochs": size.epochs, **draws.decreasing(steps, size.draws, NOISE_FROM)}
-    cyclical = {"epochs": size.epochs, **draws.cyclical(steps, size.draws, size.cycles, EXPLORATION)}
+    falling = {"epochs": size.epochs, **thinning.decreasing(steps, size.draws, NOISE_FROM)}
+    cyclical = {"epochs": size.epochs, **thinning.cyclical(steps, size.draws, size.cycles, EXPLORATION)}
     after = size.epochs - size.start
     own: dict[str, dict[str, Any]] = {
         "sgd": {"epochs": size.epochs * size.chains, "chains": 1, "schedule_settings": ("samples=1",)},

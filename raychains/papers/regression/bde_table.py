@@ -12,8 +12,8 @@ from raychains.papers.claims import Claim, claim
 from raychains.papers.completed_run import CompletedRun
 from raychains.papers.contents import listed
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, Value, comparison, printed
-from raychains.papers.regression.methods import DIFFERENCES, LABELS, NAMES, Size, claims, preset, settings
-from raychains.papers.tables import Heading
+from raychains.papers.published_table import Heading
+from raychains.papers.regression.regression_methods import DIFFERENCES, LABELS, NAMES, Size, claims, preset, settings
 from raychains.planning.presets.named import Preset
 
 DATASETS = ("airfoil", "bikesharing")

@@ -11,9 +11,9 @@ from raychains.papers.claims import Claim, Summary, claim
 from raychains.papers.completed_run import CompletedRun
 from raychains.papers.contents import listed
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Sampled, Setting, Tables, Value, printed
+from raychains.papers.published_table import Heading, number
 from raychains.papers.regression import bde_table
-from raychains.papers.regression.methods import DIFFERENCES, LABELS, NAMES, Size, claims, preset, settings
-from raychains.papers.tables import Heading, number
+from raychains.papers.regression.regression_methods import DIFFERENCES, LABELS, NAMES, Size, claims, preset, settings
 from raychains.tasks.uci import CLASSIC_SPLITS
 
 DATASETS = ("yacht", "concrete", "energy", "airfoil", "protein")

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 from torch import Tensor
 
-from raychains.evaluation.base import Array
+from raychains.evaluation.evaluation import Array
 from raychains.samplers import Sampler
 from raychains.samplers.noise import Noise
-from raychains.schedules.base import Schedule
+from raychains.schedules.schedule import Schedule
 
 Tell = Callable[[int, int], None]
 """Progress: (steps done, steps in all)."""

@@ -21,13 +21,13 @@ from matplotlib.figure import Figure
 from scipy import stats
 from torch import Tensor
 
-from raychains.evaluation.base import Array
+from raychains.evaluation.evaluation import Array
 from raychains.papers import NOT_SMOKE
 from raychains.papers.claims import Summary, claim
 from raychains.papers.completed_run import Computation, cell
 from raychains.papers.contents import listed
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, Value, figure
-from raychains.papers.tables import Heading
+from raychains.papers.published_table import Heading
 from raychains.papers.theory.lanes import Tell, drive, in_groups, pseudo_values, seeds
 from raychains.plotting.layout import COUNT, entry, legend, log_axis, panels
 from raychains.plotting.style import HUES, INK, LINES, MUTED

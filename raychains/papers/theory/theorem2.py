@@ -22,7 +22,7 @@ import torch
 from matplotlib.figure import Figure
 
 from raychains.evaluation import moments
-from raychains.evaluation.base import Array
+from raychains.evaluation.evaluation import Array
 from raychains.evaluation.moments import Gaussian, w2
 from raychains.measures.panels import powers
 from raychains.papers import NOT_SMOKE
@@ -30,13 +30,13 @@ from raychains.papers.claims import claim
 from raychains.papers.completed_run import Computation, cell
 from raychains.papers.contents import listed
 from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, figure, styles
-from raychains.papers.tables import Heading
+from raychains.papers.published_table import Heading
 from raychains.papers.theory.bounds import Convex, General
 from raychains.papers.theory.lanes import drive, in_groups, pseudo_values, seeds
 from raychains.plotting.layout import COUNT, grid, legend, log_axis
 from raychains.samplers import SGLD, EntropyMCMC, Sampler
 from raychains.schedules import Constant, Cyclical, Decreasing
-from raychains.schedules.base import Schedule
+from raychains.schedules.schedule import Schedule
 
 # The exact law of SGLD on a Gaussian at every step, for any step sizes
 

@@ -13,7 +13,7 @@ from raychains import samplers
 from raychains.core.config import Compare
 from raychains.core.errors import UserError
 from raychains.core.spec import ChainSpec
-from raychains.planning import Arm, Comparison, compatible, methods, settings
+from raychains.planning import Arm, Comparison, compatible, methods, settings_parser
 from raychains.planning.method_settings import noise_free
 from raychains.planning.presets.named import Preset, Variant, named
 
@@ -177,8 +177,8 @@ def _refuse_its_own(options: Compare, preset: Preset, task: Task | None) -> None
     for variant in preset.variants:
         for name, value in variant.options.items():
             if name in SETTINGS:
-                ours = settings.read(name, value)
-                theirs = settings.read(name, getattr(options, name))
+                ours = settings_parser.read(name, value)
+                theirs = settings_parser.read(name, getattr(options, name))
                 wrong |= {f"{name} {n}": theirs[n] for n in ours if n in theirs}
                 continue
             for other in (name, *CONFLICTS.get(name, ())):
@@ -201,8 +201,8 @@ def _over(options: Compare, values: Mapping[str, Any]) -> Compare:
     joined: dict[str, Any] = dict(values)
     for name in SETTINGS:
         if name in values:
-            there = settings.read(name, getattr(options, name))
-            new = [entry for entry in values[name] if settings.read(name, [entry]).keys().isdisjoint(there)]
+            there = settings_parser.read(name, getattr(options, name))
+            new = [entry for entry in values[name] if settings_parser.read(name, [entry]).keys().isdisjoint(there)]
             joined[name] = (*getattr(options, name), *new)
     return dataclasses.replace(options, **joined)
 

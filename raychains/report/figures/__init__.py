@@ -8,21 +8,30 @@ from raychains import measures
 from raychains.inference.run_data import RunData
 from raychains.measures import weights
 from raychains.plotting.style import Drawing
-from raychains.report.figures import density, gradients, learning, regression, samples, schedule, spread, views
+from raychains.report.figures import (
+    density_figure,
+    gradients,
+    learning,
+    regression_figures,
+    samples,
+    schedule_figure,
+    spread,
+    views_figure,
+)
 from raychains.report.figures.mapping import Figures, Makers
 
 FIGURES: dict[str, Callable[[RunData], Drawing | None]] = {
     "spread": spread.drawing,
-    "density": density.drawing,
+    "density": density_figure.drawing,
     "samples": samples.drawing,
     "cycles": samples.cycles,
-    "views": views.drawing,
+    "views": views_figure.drawing,
     "weights": weights.figure,
-    "intervals": regression.intervals,
-    "pit": regression.pit,
-    "coverage": regression.coverage,
+    "intervals": regression_figures.intervals,
+    "pit": regression_figures.pit,
+    "coverage": regression_figures.coverage,
     **measures.figures(),
-    "schedules": schedule.drawing,
+    "schedules": schedule_figure.drawing,
     "learning": learning.drawing,
     "gradients": gradients.drawing,
 }

@@ -13,14 +13,14 @@ from matplotlib.figure import Figure
 
 from raychains import samplers
 from raychains.core.spec import ChainSpec
-from raychains.evaluation.base import Array
+from raychains.evaluation.evaluation import Array
 from raychains.inference import results
 from raychains.inference.run_data import RunData
 from raychains.planning import Arm, gradient_evaluations
 from raychains.planning.budget import steps_made
 from raychains.plotting.layout import entry, grid, legend, log_axis
 from raychains.plotting.style import LINES, MARKERS, Drawing, hue, records
-from raychains.report.figures.schedule import trace
+from raychains.report.figures.schedule_figure import trace
 from raychains.store import RunStore
 
 TICKS = ((1000, (1.0,)), (10, (1.0, 2.0, 5.0)), (0, (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))

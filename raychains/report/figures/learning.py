@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from raychains import schedules
 from raychains.core.spec import ChainSpec
-from raychains.evaluation.base import Array
+from raychains.evaluation.evaluation import Array
 from raychains.inference.run_data import RunData
 from raychains.planning import Arm
 from raychains.plotting.layout import entry, legend, log_axis, panels

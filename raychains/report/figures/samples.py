@@ -16,12 +16,12 @@ from matplotlib.ticker import MaxNLocator
 
 from raychains import schedules
 from raychains.core.spec import ChainSpec
-from raychains.evaluation.base import Array, Metric
+from raychains.evaluation.evaluation import Array, Metric
 from raychains.inference.run_data import RunData
 from raychains.planning import Arm
 from raychains.plotting.layout import COUNT, legend, log_axis, panels
 from raychains.plotting.style import MUTED, Drawing, records
-from raychains.report.reference import MODES, expected_modes, is_mixture
+from raychains.report.reference_values import MODES, expected_modes, is_mixture
 
 ONE_PER_CYCLE = ("atmc", "sgnht")
 """Samplers of the paper that shows cycles: they keep one sample a cycle."""

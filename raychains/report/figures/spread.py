@@ -12,12 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from raychains.evaluation.base import Array, Metric
+from raychains.evaluation.evaluation import Array, Metric
 from raychains.inference.run_data import RunData
 from raychains.planning import Arm
 from raychains.plotting.layout import apart, dot_entry, entry, legend, measure, per_arm
 from raychains.plotting.style import ALARM, INK, Drawing
-from raychains.report.reference import expected_modes, is_mixture
+from raychains.report.reference_values import expected_modes, is_mixture
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from raychains.core.validation import is_number
-from raychains.evaluation.base import Metric
+from raychains.evaluation.evaluation import Metric
 from raychains.inference.sweep_data import Sweep, short
 from raychains.planning.sweep_plan import FAILED, STOPPED
 from raychains.plotting.layout import dot_entry, entry, legend, panels, sentence

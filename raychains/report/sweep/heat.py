@@ -17,7 +17,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from raychains.core.validation import is_number
-from raychains.evaluation.base import Metric
+from raychains.evaluation.evaluation import Metric
 from raychains.inference.sweep_data import Sweep, label, short
 from raychains.planning.sweep_plan import FAILED, FINISHED, STOPPED, WAITING, shown
 from raychains.plotting.layout import COUNT, dot_entry, entry, grid, legend, log_axis, sentence

@@ -10,7 +10,7 @@ from raychains.inference.sweep_data import Sweep, short
 from raychains.planning.sweep_plan import FAILED, FINISHED, STOPPED, shown
 from raychains.plotting.tables import DASH, Cell, Row, Table, heads, seconds, terminal, with_error
 from raychains.report.console import fitting
-from raychains.report.tables import head
+from raychains.report.run_tables import head
 from raychains.store import SweepStore
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from raychains.core.errors import UserError
-from raychains.data.prepared import local, plan, sources
+from raychains.data.prepared import local_preparation, plan, sources
 from raychains.data.prepared.manifest import NAME, Manifest, Rows, fingerprint, manifest_at
 from tests.checks import refused
 from tests.data.prepared.made import folder_of_classes, picture, pixels, prepared
@@ -131,7 +131,7 @@ def pictures(folder: Path) -> Path:
 
 def test_shards_hold_the_pictures_and_the_manifest_tells_of_them(tmp_path: Path) -> None:
     source, to = pictures(tmp_path / "raw"), tmp_path / "small"
-    made = local.prepare(source, to, row_group=4)
+    made = local_preparation.prepare(source, to, row_group=4)
     assert made == Manifest.loads((to / "manifest.json").read_bytes(), "") and made.name == "small"
     assert made.classes == ("c0", "c1") and {s: v.rows for s, v in made.splits.items()} == {
         "train": (4, 3),
@@ -147,7 +147,9 @@ def test_shards_hold_the_pictures_and_the_manifest_tells_of_them(tmp_path: Path)
         for row in rows:
             assert (source / split / row["name"]).read_bytes() == row["image"] and row["name"][1] == str(row["label"])
     before = {p.name: p.stat().st_mtime_ns for p in to.iterdir()}
-    assert local.prepare(source, to) == made and {p.name: p.stat().st_mtime_ns for p in to.iterdir()} == before
+    assert (
+        local_preparation.prepare(source, to) == made and {p.name: p.stat().st_mtime_ns for p in to.iterdir()} == before
+    )
 
 
 def test_a_shard_of_damaged_pictures_alone_is_no_part_of_the_set(tmp_path: Path) -> None:
@@ -164,5 +166,5 @@ def test_a_damaged_picture_leaves_nothing_behind_that_looks_whole(tmp_path: Path
     source = pictures(tmp_path / "raw")
     (source / "train/c0/0.jpg").write_bytes(b"no picture")
     with pytest.raises(UserError, match="damaged"):
-        local.prepare(source, tmp_path / "small")
+        local_preparation.prepare(source, tmp_path / "small")
     assert not (tmp_path / "small").exists()

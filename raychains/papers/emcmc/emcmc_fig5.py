@@ -1,0 +1,179 @@
+"""Loss around the last samples, and between θ and θₐ (§6.3, Fig. 5; D.2, Figs. 9 and 10)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from raychains.papers.claims import Claim, Direction, Rule, claim
+from raychains.papers.completed_run import CompletedRun
+from raychains.papers.contents import listed
+from raychains.papers.csgmcmc.fig3b import hill
+from raychains.papers.emcmc import emcmc_chains, last_samples
+from raychains.papers.emcmc.last_samples import LABELS, ROWS, SCALES, STYLES, Last, Measured
+from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Rows, Setting, Tables, figure
+from raychains.papers.published_table import Heading
+from raychains.plotting.layout import legend, panels
+
+FAR = (0.0, 4.0, 8.0, 12.0, 16.0, 20.0)
+SIZES = {
+    "smoke": (1, (0.0, 4.0), 3),
+    "cpu": (3, (0.0, 2.0, 4.0, 6.0, 8.0, 10.0), 11),
+    "gpu": (3, FAR, 11),
+    "paper": (10, FAR, 11),
+}
+"""Random directions, Euclidean distances along them, points between θ and θₐ."""
+SAME_MODE = 1.0
+"""Per cent by which the error may rise between θ and θₐ in one mode."""
+
+
+def tables(run: CompletedRun) -> Tables:
+    """Return training NLL and test error along random directions and between the variables, and their means."""
+    directions, distances, points = SIZES[run.scale]
+    ends = last_samples.last(run)
+    anchors = {one.repeat: one for one in ends if one.row == "emcmc-anchor"}
+
+    def around(bench: Measured, one: Last) -> list[dict[str, Any]]:
+        """Measure along directions whose entries are standard normal: their length is nearly the root of their
+        number."""
+        unit, here = math.sqrt(bench.parameters), _both(bench, (1.0, one))
+        made = []
+        for seed in range(directions):
+            for far in distances:
+                there = {"directions": ((far / unit, seed),), "normalise": "none"}
+                metrics = _both(bench, (1.0, one), **there) if far else here
+                made.append({**one.about(run.part), "direction": seed, "distance": far, **metrics})
+        return made
+
+    def between(bench: Measured, one: Last) -> list[dict[str, Any]]:
+        other = anchors[one.repeat]
+        about = {**one.about(run.part), "other": other.record.sha256}
+        lines = np.linspace(0, 1, points).tolist()
+        return [{**about, "t": t, **_both(bench, (1 - t, one), (t, other))} for t in lines]
+
+    far = "-".join(f"{d:g}" for d in distances)
+    thetas = [one for one in ends if one.row == "emcmc-theta"]
+    along = last_samples.of_each(run, f"around-{directions}-to-{far}", ends, around)
+    across = last_samples.of_each(run, f"between-{points}", thetas, between)
+    means = {"train": lambda mine: _mean(mine, "train_nll"), "test": lambda mine: _mean(mine, "test_error")}
+    risen = last_samples.cells(run.part, [{**r, "row": "emcmc"} for r in across], {"rise": rise})
+    cells = [*last_samples.cells(run.part, along, means), *risen]
+    return {"cells": cells, "around": along, "between": across}
+
+
+def _both(bench: Measured, *parts: tuple[float, Last], **settings: Any) -> dict[str, float]:
+    """Return training and test NLL in nats, test error in per cent."""
+    train, test = (bench.at(split, *parts, **settings) for split in ("train", "test"))
+    return {"train_nll": train["nll"], "test_nll": test["nll"], "test_error": 100 * test["error"]}
+
+
+def _mean(rows: Rows, name: str) -> float:
+    return float(np.mean([r[name] for r in rows]))
+
+
+def rise(rows: Rows) -> float:
+    """Return the most that the error between θ and θₐ rises above the line between its ends, in per cent; at least
+    0."""
+    return hill([r["test_error"] for r in sorted(rows, key=lambda r: r["t"])])
+
+
+def _draw(around: pd.DataFrame, between: pd.DataFrame) -> Figure:
+    """Draw the paper's three panels, a row for each part."""
+    parts = list(dict.fromkeys(around["part"]))
+    figure, axes = panels(len(parts), 3, 2.8)
+    for (left, middle, right), name in zip(axes, parts, strict=True):
+        metrics = {"train_nll": "Training NLL (nats)", "test_error": "Test error (%)"}
+        for axis, (metric, label) in zip((left, middle), metrics.items(), strict=True):
+            for row, style in STYLES.items():
+                mine = around[(around["part"] == name) & (around["row"] == row)]
+                table = mine.groupby(["repeat", "distance"])[metric].mean().unstack()
+                mean, sd = table.mean(), table.std(ddof=1).fillna(0)
+                style.plot(axis, mean.index, mean)
+                axis.fill_between(mean.index, mean - sd, mean + sd, color=style.colour, alpha=0.13, linewidth=0)
+            axis.set(xlabel="Distance", ylabel=label, title=LABELS[name] if axis is left else "")
+        colour = STYLES["emcmc-theta"].colour
+        mine = between[between["part"] == name]
+        for _, one in mine.groupby("repeat"):
+            right.plot(one["t"], one["test_error"], color=colour, linewidth=0.6, alpha=0.5)
+        mean = mine.groupby("t")["test_error"].mean()
+        right.plot(mean.index, mean, color=colour, linewidth=1.8)
+        right.set(xlabel="t, from θ (0) to θₐ (1)", ylabel="Test error (%)")
+    legend(figure, [style.handle() for style in STYLES.values()], columns=4)
+    return figure
+
+
+def claims(part: str) -> list[Claim]:
+    """Return what §6.3 says, and D.2 on θₐ against θ."""
+    stated: list[tuple[str, str, str, str, Direction, str | float, Rule]] = []
+    for column, what in (("train", "Training NLL"), ("test", "Test error")):
+        for other in ("sgd", "sgld"):
+            text = f"{what} around Entropy-MCMC's samples is below that around {ROWS[other]}'s"
+            stated.append((f"{column}-below-{other}", text, column, "emcmc", "less", other, emcmc_chains.rule(other)))
+    text = "Training NLL around θₐ is larger than around θ"
+    stated.append(("anchor-larger-train", text, "train", "emcmc-anchor", "greater", "emcmc-theta", "paired"))
+    text = "Test error around θₐ is lower than around θ"
+    stated.append(("anchor-lower-test", text, "test", "emcmc-anchor", "less", "emcmc-theta", "paired"))
+    text = f"θ and θₐ lie in one mode: the error rises by less than {SAME_MODE:g} % between them"
+    stated.append(("same-mode", text, "rise", "emcmc", "less", SAME_MODE, "one-sample"))
+    return [
+        claim(
+            f"{name}-{part}",
+            f"{text} on {LABELS[part]}.",
+            part,
+            column,
+            left,
+            direction,
+            right,
+            rule,
+            scales=SCALES[part],
+        )
+        for name, text, column, left, direction, right, rule in stated
+    ]
+
+
+def settings(scale: str) -> list[Setting]:
+    directions, distances, points = SIZES[scale]
+    return [
+        *emcmc_chains.settings(scale),
+        Setting("random directions", str(directions), PUBLISHED if scale == "paper" else OURS),
+        Setting("distances", ", ".join(f"{d:g}" for d in distances), OURS),
+        Setting("points between θ and θₐ", str(points), OURS),
+    ]
+
+
+EXPERIMENTS = (
+    Experiment(
+        **listed("emcmc-fig5"),
+        parts=last_samples.parts(tables),
+        rows=ROWS,
+        columns=(
+            Heading("train", "Training NLL along random lines", "nats", 3),
+            Heading("test", "Test error along them", "%", 2),
+            Heading("rise", "Rise of the error between θ and θₐ", "%", 2),
+        ),
+        absent="only Entropy-MCMC has two variables",
+        claims=tuple(c for part in LABELS for c in claims(part)),
+        settings=settings,
+        differences=last_samples.DIFFERENCES
+        + """
+cpu gpu paper: How far the paper goes is not readable in our text. Directions are standard normal over all parameters,
+    distances Euclidean, the same of all methods; the table has the mean along the lines.
+""",
+        revision=last_samples.REVISION,
+        figures=figure(
+            "around between",
+            _draw,
+            name="around",
+            title="Around the last samples, and between θ and θₐ",
+            caption="Left and middle: training NLL and test error at Euclidean distances from the last sample in "
+            "random directions, mean over directions and repeats, bands ± one standard deviation over "
+            "repeats. Right: test error on the line from θ (0) to θₐ (1); thin: each repeat.",
+            alt="Training NLL and test error against distance for SGD, SGLD and both variables of Entropy-MCMC, and "
+            "test error between its variables",
+        ),
+    ),
+)
