@@ -1,5 +1,5 @@
-"""Style of figures: colours for light and dark pages, a colour-blind-safe palette, one width; without pyplot's global
-state."""
+"""Style of figures: colours for light and dark pages, a colour-blind-safe palette, one width;
+without pyplot's global state."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def terminal(table: Table, title: str = "", caption: str = "") -> RichTable:
         caption=Text(caption) if caption else None,
         caption_justify="left",
     )
-    made.add_column(Text(table.corner))
+    made.add_column(Text(table.corner), overflow="fold")
     for column in table.columns:
         made.add_column(Text("\n".join(filter(None, column))), justify="right")
     for row in table.rows:
