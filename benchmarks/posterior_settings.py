@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)] * (str(ROOT) not in sys.path)
 
 from benchmarks.machine import facts  # noqa: E402
-from raychains.chain.chain import Chain, Diverged  # noqa: E402
+from raychains.chain.chain import Chain  # noqa: E402
+from raychains.chain.divergence import Diverged  # noqa: E402
 from raychains.core.config import Run  # noqa: E402
 from raychains.core.sample import Sample  # noqa: E402
 from raychains.inference import hmc_reference  # noqa: E402

@@ -33,7 +33,7 @@ from benchmarks.meter import OUTSIDE, Meter  # noqa: E402
 from benchmarks.simulated import Schedule  # noqa: E402
 from raychains.core.spec import ChainSpec, Part  # noqa: E402
 from raychains.orchestration import lease  # noqa: E402
-from raychains.orchestration.chain_sampling import Sampling  # noqa: E402
+from raychains.orchestration.chain_dispatch import ChainDispatch  # noqa: E402
 from raychains.orchestration.chain_workers import ChainWorkers  # noqa: E402
 from raychains.orchestration.driver import Driver  # noqa: E402
 from raychains.orchestration.evaluation_queue import EvaluationQueue  # noqa: E402
@@ -95,7 +95,7 @@ def watch(meter: Meter) -> None:
     meter.watch(ChainWorkers, "workers")
     meter.watch(Speed, "tick, listener")
     meter.watch(Driver, "tick, listener", ["_tick", "_announce_waiting"])
-    meter.watch(Sampling, "tick, listener", ["tick"])
+    meter.watch(ChainDispatch, "tick, listener", ["tick"])
     meter.watch(lease.PeerDrivers, "lease, other drivers")
     meter.watch(lease.Lease, "lease, other drivers", ["claim", "runs_elsewhere", "superseded", "give_up"])
     meter.watch(Storage, "store", ["publish", "create", "read", "read_range", "names", "size", "exists", "modified"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from raychains.core.config import Run
 from raychains.core.spec import ChainSpec
-from raychains.orchestration.chain_sampling import Sampling
+from raychains.orchestration.chain_dispatch import Sampling
 from raychains.orchestration.outcome import DriverOutcome
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.run import driver_of

@@ -22,6 +22,7 @@ from tests.fuzz import tally as fuzzed
 from tests.processes import PATIENT_RAY
 
 os.environ.update({**PATIENT_RAY, "RAY_USAGE_STATS_ENABLED": "0", **os.environ})
+os.environ.pop("COLUMNS", None)  # pytest-xdist's workers have one: what goes to a pipe would be wrapped
 torch.set_num_threads(1)
 gc.set_threshold(100_000, 20, 20)  # collecting tests, too, makes objects that stay
 if (

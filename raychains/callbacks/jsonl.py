@@ -83,7 +83,7 @@ class JsonLinesParts(JsonLines):
     """
 
     def __init__(self, folder: RunStore, driver: str, *, every: float = PART_EVERY) -> None:
-        self._root, self._part = folder.root.waiting(lambda _: False), 0
+        self._root, self._part = folder.root.without_waiting(), 0
         self._name = f"{folder.kind}s/{folder.name}/events/{driver}"
         self._sender = BatchedSender(self._publish, every, "events")
         super().__init__(self._sender.put, folder.name)

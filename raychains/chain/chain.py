@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from raychains import priors, samplers, schedules, tasks
 from raychains.chain import initialization, sample_index
 from raychains.chain.backward import Backward
+from raychains.chain.divergence import JUDGED_FROM, Diverged, loss_limit, non_finite
 from raychains.chain.draw_capture import Block, Network, indices_to
 from raychains.chain.early_stopping import EarlyStopping
 from raychains.chain.last_layer import LastLayer
-from raychains.chain.loss_limit import FIRST, loss_limit
 from raychains.chain.losses import Losses
 from raychains.chain.microbatch import MicroBatches, compare
 from raychains.chain.pack import Pack, Packs
@@ -28,7 +28,7 @@ from raychains.chain.precision import Execution, check_prior, like
 from raychains.chain.process_group import Group
 from raychains.chain.random_streams import RandomStreams
 from raychains.core import gpus
-from raychains.core.errors import RaychainsError, UserError, require
+from raychains.core.errors import UserError, require
 from raychains.core.rng import GLOBALS, ReplayClosure
 from raychains.core.sample import Progress, Sample, SampleMeta
 from raychains.core.spec import ChainSpec, Environment, stream_seed
@@ -46,19 +46,6 @@ LOG_POINTS = 200
 WITHOUT_GRADIENT = "sampled"
 """How checkpoints say that parameters move in steps whose batch does not use them; those of older versions do not say
 it."""
-
-
-class Diverged(RaychainsError):
-    """A non-finite loss, draw, parameter or sampler state, or a loss beyond `loss_limit`; its sample is never handed
-    out.
-
-    ``step`` is where it was seen, at or after the step at which it arose: see `raychains.chain.divergence`. ``loss`` is
-    the one beyond the limit, None where a number is not finite.
-    """
-
-    def __init__(self, message: str, step: int = 0, loss: float | None = None) -> None:
-        super().__init__(message)
-        self.step, self.loss = step, loss
 
 
 class Chain:
@@ -426,7 +413,7 @@ class Chain:
         elif loss is not None and self.losses.count < self.spec.steps_per_epoch and self.losses.recorded is not None:
             loss = min(loss, self.losses.recorded)  # a few minibatches may be the worst examples alone
         start = self.losses.start
-        if loss is None or start is None or self.step < FIRST:
+        if loss is None or start is None or self.step < JUDGED_FROM:
             return
         d, temperature = sum(p.numel() for p in self.sampled.values()), self.schedule.temperature
         limit = loss_limit(start, parameters=d, num_data=self.num_data, temperature=temperature)
@@ -443,9 +430,7 @@ class Chain:
         }
 
     def _check_finite(self, tensors: Mapping[str, Tensor]) -> None:
-        finite = {name: torch.isfinite(t).all() for name, t in tensors.items() if _rounds(t)}
-        if finite and not gpus.value(torch.stack(list(finite.values())).all()):  # a GPU is waited for once
-            name = next(name for name, ok in finite.items() if not bool(ok))
+        if (name := non_finite(tensors)) is not None:
             self._fail(f"{name} has a non-finite value")
 
     def _fail(self, what: str, loss: float | None = None) -> NoReturn:
@@ -559,7 +544,3 @@ def _check_arguments(spec: Any, task: Any, start: Any, group: Any) -> None:
     require(group is None or isinstance(group, Group), "group", group, "be a group of ranks")
     ok = start is None or (isinstance(start, Mapping) and all(isinstance(t, Tensor) for t in start.values()))
     require(ok, "start", start, "be tensors by name")
-
-
-def _rounds(t: Tensor) -> bool:
-    return t.is_floating_point() or t.is_complex()

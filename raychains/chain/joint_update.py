@@ -28,7 +28,7 @@ class JointUpdate:
         self._joint, self._parameters = joint, parameters
         theta, own = parameters.theta, chain.sampler.param_groups[0]
         self._noise = Drawn()
-        joint._noise = self._noise  # type: ignore[assignment]  # whom its update asks
+        joint._noise = self._noise  # type: ignore[assignment]  # the joint sampler takes prepared noise from it instead of drawing
         self._states: dict[str, tuple[Tensor, float | None]] = {
             name: (joint.state_of(theta, name), fill) for name, fill in chain.sampler.states(own).items()
         }

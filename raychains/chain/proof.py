@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from raychains import tasks
 from raychains.chain import backward, initialization
-from raychains.chain.chain import Chain, Diverged
+from raychains.chain.chain import Chain
+from raychains.chain.divergence import Diverged
 from raychains.chain.early_stopping import EarlyStopping
 from raychains.chain.unreached import unreached
 from raychains.core.errors import UserError, format_error

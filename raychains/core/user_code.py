@@ -1,7 +1,8 @@
-"""A user's code, a sampler, a schedule, a task, a measure, a callback: found, identified, and sent to other processes.
- It is found by its import path, ``module:name``, where the user names it, by an option, and in the workers of that
-user's run. A name that is only read from a store is never imported. A class of a script, a notebook or a function has
-such a path, too, by which no other process finds it: it is sent as it is. So is a task that is an object
+"""How the user's own samplers, schedules, tasks, measures and callbacks are found, identified and sent to workers.
+
+A class is found by its import path, ``module:name``, where an option names it, and in the workers of that user's run. A
+name that is only read from a store is never imported. A class that is defined in a script, a notebook or a function has
+such a path, too, by which no other process finds it: it is pickled. So is a task that is an object
 (`raychains.tasks.task_cache`).
 
 An installed package gives its parts short names by entry points of the groups ``raychains.samplers``,
@@ -226,7 +227,9 @@ class UserCode:
     """Pickled samplers and schedules of a script, a notebook or a function, which no other process can import."""
 
 
-def pack(dumps: Callable[[Any], bytes], kinds: Iterable[str] | None = None, task: tuple[Any, ...] = ()) -> UserCode:
+def collected(
+    dumps: Callable[[Any], bytes], kinds: Iterable[str] | None = None, task: tuple[Any, ...] = ()
+) -> UserCode:
     """Return what other processes need of the user's code.
 
     Args:
@@ -259,7 +262,7 @@ def pickled(dumps: Callable[[Any], bytes], value: Any, what: str) -> bytes:
         raise UserError(f"{what} must be picklable to travel to workers: {format_error(error, kind=True)}") from None
 
 
-def unpack(code: UserCode, loads: Callable[[bytes], Any]) -> None:
+def received(code: UserCode, loads: Callable[[bytes], Any]) -> None:
     """Make the folders and classes of `pack` known to this process.
 
     Raises:

@@ -26,7 +26,7 @@ import torch
 from raychains import samplers, schedules
 from raychains import tasks as known_tasks
 from raychains.chain.chain import Chain
-from raychains.chain.divergence import diagnose
+from raychains.chain.divergence_replay import diagnose
 from raychains.chain.pack import Packs
 from raychains.chain.process_group import OF_OTHERS, Ranks
 from raychains.chain.proof import repeat
@@ -39,7 +39,7 @@ from raychains.core.spec import ChainSpec
 from raychains.orchestration.checkpoint_policy import CheckpointPolicy, cycle_start, state_to_resume
 from raychains.orchestration.error_classification import outcome_of, reason_of
 from raychains.orchestration.messages import AttemptStatus, ChainAssignment
-from raychains.orchestration.task_payload import unpack
+from raychains.orchestration.task_payload import received
 from raychains.planning.coordinator import AttemptEvent, Began, Ended, Sampled
 from raychains.store import ChainStore, Storage, codec, initial_states
 from raychains.tasks import Task
@@ -47,7 +47,7 @@ from raychains.tasks import Task
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-__all__ = ["Attempt", "AttemptConfig", "Ended", "Packs", "Ranks", "Storage", "device", "repeat", "run_rank", "unpack"]
+__all__ = ["Attempt", "AttemptConfig", "Ended", "Packs", "Ranks", "Storage", "device", "received", "repeat", "run_rank"]
 
 UNDELIVERED = 2
 """Durable samples that wait for delivery before stepping pauses."""
@@ -180,7 +180,7 @@ class Attempt:
         self._config, self._make_group, self._tasks = config, group, tasks
         self._group: Ranks | None = None
         self._store = ChainStore(root, self.spec.digest)
-        self._patient = self._store.waiting(self._keep_trying)
+        self._retrying_store = self._store.retrying(self._keep_trying)
         self._stop = threading.Event()
         self._stop_asked = 0.0
         self._holds = Holds(config.holds)
@@ -246,10 +246,10 @@ class Attempt:
             chain = self._status.chain = self._chain()
             writer = threading.Thread(target=self._write, name="writer", daemon=True)
             writer.start()
-            outcome = self._step(chain)
+            outcome = self._run_to_end(chain)
             self._part(chain)
             self._status.held = "the storage has not taken its last files"
-            self._to_write.put(partial(self._publish_end, outcome, self._taken_records(), chain.step))
+            self._to_write.put(partial(self._publish_end, outcome, self._take_records(), chain.step))
             self._to_write.put(None)
         except BaseException as error:  # a SystemExit of the user's code, too
             log.info("chain %s", self.spec.digest[:12], exc_info=True)
@@ -257,7 +257,7 @@ class Attempt:
                 self._group.leave(reason_of(error))
             self._part(chain)
             if writer is not None:
-                records = self._taken_records()
+                records = self._take_records()
                 self._to_write.put(partial(self._publish_progress, records, records[-1]["step"] if records else 0))
                 self._to_write.put(None)
                 writer.join()  # what was handed over before stays
@@ -301,7 +301,7 @@ class Attempt:
             "noise_attempt": chain.noise_attempt,
             "workers": chain.group.size,
         }
-        self._patient.begin(self.spec, self.number, about)
+        self._retrying_store.begin(self.spec, self.number, about)
         self._status.waiting = None
         chain.group.together()
         if self._packs is not None and self.spec.pack:
@@ -317,7 +317,7 @@ class Attempt:
 
         return state_to_resume(self.spec, self._store, self.assignment.restart, warn)
 
-    def _step(self, chain: Chain) -> str:
+    def _run_to_end(self, chain: Chain) -> str:
         """Run to the end, or to a stop; return which."""
         policy = CheckpointPolicy(chain.schedule, self._config.checkpoint_every, self._config.every_cycle)
 
@@ -344,7 +344,7 @@ class Attempt:
                 chain.group.wait(self._written_within)
                 self._checkpoint_written.clear()
                 state, at_end = self._copy_of(chain), policy.at_cycle_end(chain.step)
-                self._to_write.put(partial(self._publish_checkpoint, self._taken_records(), state, chain.step, at_end))
+                self._to_write.put(partial(self._publish_checkpoint, self._take_records(), state, chain.step, at_end))
                 policy.written(chain.step)
                 chain.group.wait(partial(self._allowed_within, chain.step))
                 if not chain.group.decide(not self._stop.is_set()):
@@ -389,7 +389,7 @@ class Attempt:
         self._status.held = None
         return True
 
-    def _taken_records(self) -> list[dict[str, Any]]:
+    def _take_records(self) -> list[dict[str, Any]]:
         records, self._records = self._records, []
         return records
 
@@ -407,24 +407,24 @@ class Attempt:
             self._fail(error, None)
 
     def _publish_sample(self, sample: Sample, chain: Chain) -> None:
-        record, data = self._patient.publish_sample(sample, self.number, chain.environment().to_json())
+        record, data = self._retrying_store.publish_sample(sample, self.number, chain.environment().to_json())
         at = position(self.spec, record.meta)
         self._events.put(Sampled(self.spec.digest, self.number, at, record), np.frombuffer(data, dtype=np.uint8))
 
     def _publish_checkpoint(self, records: list[dict[str, Any]], state: Any, step: int, cycle_end: bool) -> None:
         self._publish_progress(records, step)
-        self._patient.publish_checkpoint(state, step, self.number, cycle_end=cycle_end)
+        self._retrying_store.publish_checkpoint(state, step, self.number, cycle_end=cycle_end)
         self._checkpoint_written.set()
 
     def _publish_progress(self, records: list[dict[str, Any]], step: int) -> None:
         if records:
-            self._patient.publish_progress(records, step, self.number)
+            self._retrying_store.publish_progress(records, step, self.number)
 
     def _publish_end(self, outcome: str, records: list[dict[str, Any]], step: int) -> None:
         """Mark a finished chain as such; it is ``stopped`` where another driver took it over and is not through."""
         self._publish_progress(records, step)
         if outcome == "finished":
-            whole = self._patient.finish(attempt=self.number, expected=expected_samples(self.spec))
+            whole = self._retrying_store.finish(attempt=self.number, expected=expected_samples(self.spec))
             outcome = "finished" if whole else "stopped"
         self._end(outcome, "", steps=step)
 

@@ -68,7 +68,7 @@ class ChainWorker:
             UserError: the task cannot be made here, or its ``trial`` ends elsewhere.
         """
         if payload is not None and payload != self._payload:  # every slot asks
-            self._library.unpack(payload)
+            self._library.received(payload)
             if self._by_object or payload.task:
                 self._tasks.clear()  # another object may have the same spec
             self._by_object, self._payload = bool(payload.task), payload

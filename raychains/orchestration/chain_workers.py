@@ -120,7 +120,7 @@ class ChainWorkers:
         """Workers that are not up yet, oldest first."""
         self._policy, self._startup_failures = resources.failure_policy, 0
         self._stall_timeout = resources.stall_timeout
-        self._left: set[int] = set()
+        self._draining: set[int] = set()
         """Slots on draining nodes."""
 
     def __len__(self) -> int:
@@ -185,12 +185,12 @@ class ChainWorkers:
         name = f"chain-worker-{slot}{of_rank} of {self._names.run}"
         return self.workers.start(kind, self._names.run, options, replace(self.config, name=name))
 
-    def leaving(self) -> list[int]:
+    def find_draining(self) -> list[int]:
         """Return the slots of workers that have an actor on a draining node."""
         actors = {actor for worker in self._workers.values() for actor in worker.actors}
         gone = set(self.workers.leaving(actors)) if actors else set()
-        self._left = {slot for slot, worker in self._workers.items() if gone.intersection(worker.actors)}
-        return sorted(self._left)
+        self._draining = {slot for slot, worker in self._workers.items() if gone.intersection(worker.actors)}
+        return sorted(self._draining)
 
     def withdraw(self, chains: int) -> None:
         """Give up workers that are not up yet and that none of the waiting chains needs: no node is added for them."""
@@ -204,7 +204,7 @@ class ChainWorkers:
 
     def release(self, slot: int) -> None:
         """Let a worker go."""
-        kept = slot not in self._pending and slot not in self._left
+        kept = slot not in self._pending and slot not in self._draining
         if (worker := self._detached(slot)) is not None and not self._shared(worker):
             self._end(worker, idle=kept and worker.digest is None)
 

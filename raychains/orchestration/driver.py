@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raychains.core.errors import RayLost, StorageRefused
-from raychains.orchestration.chain_sampling import Sampling
+from raychains.orchestration.chain_dispatch import ChainDispatch
 from raychains.orchestration.evaluation_queue import EvaluationQueue
 from raychains.orchestration.interrupt import Interrupt
 from raychains.orchestration.lease import Lease
@@ -31,7 +31,7 @@ class Driver:
 
     def __init__(
         self,
-        sampling: Sampling | None,
+        sampling: ChainDispatch | None,
         evaluation: EvaluationQueue,
         results: Results,
         lease: Lease,

@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from raychains.chain.chain import Diverged
+from raychains.chain.divergence import Diverged
 from raychains.chain.process_group import RankMissing
 from raychains.core.errors import RaychainsError, StorageAway, StorageRefused
 from raychains.data.prepared.feed import DecoderGone

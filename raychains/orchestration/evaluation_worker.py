@@ -75,7 +75,7 @@ class EvaluationWorker:
     def serve(self, work: EvaluationConfig) -> None:
         """Take up a comparison's samples, in order with the other calls; of another task's data none are kept."""
         from raychains.core.spec import TaskSpec
-        from raychains.orchestration.task_payload import unpack
+        from raychains.orchestration import task_payload
 
         before = (self._spec, self._bins)
         # First of all: whatever fails below, no sample is taken for one of the task before.
@@ -87,7 +87,7 @@ class EvaluationWorker:
                 held.clear()
         self._by_object = by_object
         if work.payload is not None:
-            unpack(work.payload)
+            task_payload.received(work.payload)
         # Metrics' libraries take seconds to import: meanwhile the first samples are drawn.
         threading.Thread(target=self._of(work.split).warm, daemon=True).start()
 

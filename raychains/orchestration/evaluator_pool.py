@@ -13,10 +13,10 @@ from typing import Any, Generic, TypeVar
 from raychains import tasks
 from raychains.core.errors import RaychainsError
 from raychains.core.user_code import UserCode
+from raychains.orchestration import task_payload
 from raychains.orchestration.evaluation_worker import EvaluationWorker
 from raychains.orchestration.messages import EvaluationConfig, EvaluatorConfig
 from raychains.orchestration.resource_config import ResourceConfig, Slots
-from raychains.orchestration.task_payload import pack
 from raychains.orchestration.workers import ActorOptions, CallFailed, Names, Workers
 from raychains.planning.comparison import Comparison
 from raychains.planning.failure import LEAVE_EVERY, EvaluatorPace, Stall, check_job
@@ -137,7 +137,7 @@ class Evaluators:
         """Return those whose nodes stay, as far as is known."""
         return [evaluator for evaluator in self.running if not evaluator.leaves]
 
-    def leaving(self) -> list[Evaluator]:
+    def find_draining(self) -> list[Evaluator]:
         """Note which ones' nodes are draining; return those that stayed until now."""
         actors = {evaluator.actor: evaluator for evaluator in self.staying}
         found = [actors[actor] for actor in self.workers.leaving(actors)] if actors else []
@@ -174,7 +174,7 @@ def _work(
 ) -> EvaluationConfig:
     main = comparison.task_spec
     if payload is None and not workers.in_process:
-        payload = pack(tasks.build(main), workers)
+        payload = task_payload.for_workers(tasks.build(main), workers)
     return EvaluationConfig(
         task=main.to_json(),
         split=comparison.split,
@@ -317,7 +317,7 @@ class JobQueue(ABC, Generic[J]):
         if self._since_nodes < LEAVE_EVERY:
             return
         self._since_nodes = 0.0
-        leaving = self.evaluators.leaving()
+        leaving = self.evaluators.find_draining()
         done = [evaluator for evaluator in self.evaluators.running if evaluator.leaves and not evaluator.jobs]
         for evaluator in leaving:
             log.warning("an evaluator's node is draining: it is given no more work, another one is started")

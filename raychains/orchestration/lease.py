@@ -99,7 +99,7 @@ class Lease:
         identity: Identity = process_identity,
         background: Callable[[Iterator[float]], Callable[[], None]] = in_thread,
     ) -> None:
-        self._root = root.waiting(lambda _: False)  # chains are asked for again: the driver does not wait for storage
+        self._root = root.without_waiting()  # chains are asked for again: the driver does not wait for storage
         self.run = run
         """The run's name; none of a driver that claims none."""
         self._run, self._patient = run or "-", patient
@@ -295,7 +295,7 @@ class PeerDrivers:
     """Claims chains for this driver, and turns other drivers' traces in the store into events for the coordinator."""
 
     def __init__(self, root: Storage, lease: Lease, specs: Mapping[str, ChainSpec], clock: Clock = CLOCK) -> None:
-        self.root = root.waiting(lambda _: False)
+        self.root = root.without_waiting()
         """Looked at again: the driver does not wait for storage."""
         self._lease, self._specs, self._clock = lease, specs, clock
         self._looked = self._compared = self._clock.monotonic()

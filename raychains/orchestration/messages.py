@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raychains.core.user_code import UserCode
+from raychains.evaluation.evaluation import BINS
 
 # To a chain worker
 
@@ -90,7 +91,7 @@ class EvaluationConfig:
     split: str
     """The task's split that comes first; every call names its own."""
     payload: UserCode | None = None
-    bins: int = 15
+    bins: int = BINS
     """Bins of calibration errors."""
     keep: str = "none"
     """Policy of predictions that stay in the store: auto, all or none."""

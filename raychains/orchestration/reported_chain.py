@@ -135,7 +135,7 @@ class ReportedChain:
     def __post_init__(self) -> None:
         self.spec = self.reporter.spec
         self._store = Storage(self.options.store)
-        self._chain = ChainStore(self._store.waiting(lambda reason: True), self.spec.digest)
+        self._chain = ChainStore(self._store.retrying(lambda reason: True), self.spec.digest)
 
     def leave(self) -> None:
         """Have the chain write a checkpoint and end, since a node that it is on is draining."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from raychains.core.errors import UserError, require, unknown_name
+from raychains.evaluation.evaluation import BINS
 from raychains.orchestration.workers import Cluster
 from raychains.planning.capacity import ACCELERATOR, Fit, Node, describe, fit
 from raychains.planning.failure import MAX_FAILURES, FailurePolicy, Policy
@@ -48,7 +49,7 @@ class ResourceConfig:
     on_divergence: Policy = "stop"
     data_root: str | None = None
     evaluate: bool = True
-    bins: int = 15
+    bins: int = BINS
     """Bins of calibration errors."""
     keep_predictions: str = "auto"
     """Policy of predictions that stay in the store: auto, all or none."""
@@ -127,8 +128,8 @@ class Slots:
         return self._most(self._fit(self._nodes()).chains // self.ranks)
 
     def with_largest_shares(self, chains: int) -> Slots:
-        """Return slots of the largest shares of a GPU that hold as many of so many chains at once: Ray fills a GPU
-        before it uses the next.
+        """Return these slots with each chain's share of a GPU as large as it can be without fewer of ``chains`` running
+        at once: Ray fills a GPU before it uses the next.
 
         Only on a cluster that was started here: on another one, runs of others may hold the rest of every GPU.
         """

@@ -12,8 +12,8 @@ from raychains.chain.packable import key as pack_key
 from raychains.chain.proof import Trial
 from raychains.core.errors import Interrupted
 from raychains.core.spec import ChainSpec
-from raychains.orchestration import pending_views
-from raychains.orchestration.chain_sampling import Sampling
+from raychains.orchestration import pending_views, task_payload
+from raychains.orchestration.chain_dispatch import ChainDispatch
 from raychains.orchestration.chain_workers import ChainWorkers
 from raychains.orchestration.driver import Driver
 from raychains.orchestration.evaluation_queue import EvaluationQueue
@@ -24,7 +24,6 @@ from raychains.orchestration.pending_views import PendingViews
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.resource_wait import ResourceWait
 from raychains.orchestration.sample_pool import SamplePool
-from raychains.orchestration.task_payload import pack
 from raychains.orchestration.workers import CLOCK, Clock, Names, Workers
 from raychains.planning.budget import steps_made
 from raychains.planning.comparison import Comparison
@@ -68,14 +67,16 @@ def driver_of(
     for spec in specs.values():
         precision.check(spec, gpu=slots.gpus > 0)
     kinds = [part.kind for spec in specs.values() for part in (spec.sampler, spec.schedule)]
-    payload = None if workers.in_process else pack(tasks.build(comparison.task_spec), workers, kinds)
+    payload = (
+        None if workers.in_process else task_payload.for_workers(tasks.build(comparison.task_spec), workers, kinds)
+    )
     names = Names(lease.run or comparison.run_name, lease.driver_id)
     chain_workers = ChainWorkers(workers, root, slots, resources, payload, names, clock, trial)
     evaluators = Evaluators.of(comparison, root, resources, payload, workers=workers, slots=slots, names=names)
     queue = _queue(comparison, samples, evaluators, None if resources.evaluate else ())
     results = Results(comparison, callback, seconds, steps)
     coordinator = _coordinator(specs, seconds, resources)
-    sampling = Sampling(specs, root, coordinator, chain_workers, lease, queue, results, callback, clock)
+    sampling = ChainDispatch(specs, root, coordinator, chain_workers, lease, queue, results, callback, clock)
     wait = ResourceWait(slots, chain_workers, resources.slot_timeout, resources.gpus_per_evaluator, clock)
     where = {"where": "this process"} if workers.in_process else {}
     callback.on(Ready(slots=slots.at_once(len(specs)), slot=slots.describe(), **where))

@@ -112,7 +112,7 @@ def run(
         UserError: the cluster had no room for a chain for too long.
     """
     plan, stopper = planned.plan, SweepStopper(lease, callback)
-    folder = SweepStore(folder.root.waiting(lambda reason: not stopper.stop_all()), folder.name)
+    folder = SweepStore(folder.root.retrying(lambda reason: not stopper.stop_all()), folder.name)
     slots = replace(resources, evaluate=False).slots(RayWorkers()).with_largest_shares(plan.count * plan.repeats)
     for point in plan.points:
         for spec in point.specs:
@@ -239,7 +239,7 @@ class SweepTrial(ChainTrainable):
     def _run(self, known: int) -> Reports:
         """See `ChainTrainable`."""
         digest = self._chain.spec.digest
-        folder = SweepStore(Storage(self._options.store).waiting(lambda reason: True), self.sweep)
+        folder = SweepStore(Storage(self._options.store).retrying(lambda reason: True), self.sweep)
         reports = folder.reports(digest, self.metric)
         if state_of(reports, folder.stop(digest), self._chain.reporter.length) != WAITING:
             for report in reports:
@@ -308,7 +308,7 @@ class SweepStopper(Unpickled, tune.Stopper):
         self._lease, self._callback, self._told = lease, callback, False
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Return False: trials end by themselves or with the sweep."""
+        """Return False: this stopper ends the whole sweep; the scheduler ends single trials."""
         return False
 
     def stop_all(self) -> bool:

@@ -31,7 +31,7 @@ def loads(data: bytes) -> Any:
     return cloudpickle.loads(data)
 
 
-def pack(task: Task, workers: Workers, kinds: Iterable[str] | None = ()) -> UserCode:
+def for_workers(task: Task, workers: Workers, kinds: Iterable[str] | None = ()) -> UserCode:
     """Return what the actors of a run of ``task`` need.
 
     Args:
@@ -41,16 +41,16 @@ def pack(task: Task, workers: Workers, kinds: Iterable[str] | None = ()) -> User
         UserError: the object, or a class, cannot be pickled.
     """
     check(task)
-    return user_code.pack(dumps, kinds, (workers.put(task),) if tasks.travels(task) else ())
+    return user_code.collected(dumps, kinds, (workers.put(task),) if tasks.travels(task) else ())
 
 
-def unpack(code: UserCode) -> None:
+def received(code: UserCode) -> None:
     """Make a task, its modules and classes known to this process, before anything builds one; earlier tasks are let go.
 
     Raises:
         UserError: the object cannot be made here.
     """
-    user_code.unpack(code, loads)
+    user_code.received(code, loads)
     tasks.forget()
     if not code.task:
         return

@@ -217,7 +217,7 @@ class ChainTrainable(tune.Trainable):
     def _other_ranks(self, size: int, gpus: float) -> TrialRanks:
         options, name = self._options, f"{type(self).__name__}-{self.trial_id}"
         config = ChainWorkerConfig(store=options.store, data_root=options.data_root, gpus=gpus, name=name)
-        payload = task_payload.pack(self._task, RayWorkers(), None)
+        payload = task_payload.for_workers(self._task, RayWorkers(), None)
         return TrialRanks(size, float(options.cpus_per_chain), config, payload)
 
     # Draining nodes

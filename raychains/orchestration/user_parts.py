@@ -50,7 +50,7 @@ class UserParts:
     @classmethod
     def of(cls, task: Task | None) -> UserParts:
         """Return that of this process, with the ``task`` where the user passed an object."""
-        return cls(user_code.pack(task_payload.dumps, task=() if task is None else (SharedTask(task),)))
+        return cls(user_code.collected(task_payload.dumps, task=() if task is None else (SharedTask(task),)))
 
     @property
     def task(self) -> Task | None:
@@ -59,5 +59,5 @@ class UserParts:
 
     def unpack(self) -> Task | None:
         """Make it known to this process; return the task where it is an object."""
-        user_code.unpack(self.code, task_payload.loads)
+        user_code.received(self.code, task_payload.loads)
         return tasks.give(self.task) if self.task is not None else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raychains import schedules
-from raychains.chain.divergence import Diagnosis
+from raychains.chain.divergence_replay import Diagnosis
 from raychains.chain.precision import not_exact
 from raychains.core.errors import RaychainsError, last_line
 from raychains.inference.run_data import RunData

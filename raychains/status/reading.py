@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from raychains import schedules
-from raychains.chain.divergence import Diagnosis
+from raychains.chain.divergence_replay import Diagnosis
 from raychains.chain.sample_index import expected_samples
 from raychains.core.errors import UserError, format_error, renamed
 from raychains.core.retry import Patience

@@ -48,7 +48,7 @@ class Predictions:
     """The kept predictions of one task's networks on one of its splits."""
 
     def __init__(self, root: Storage, task: TaskSpec, fingerprint: str, shards: int) -> None:
-        self._root = root.waiting(lambda reason: False)  # a cache is not waited for
+        self._root = root.without_waiting()  # a cache is not waited for
         self._identity = {"predictions": FORMAT, "task": digest_of(task.to_json()), "fingerprint": fingerprint}
         self._folder = f"predictions/{_short_digest(fingerprint)}"
         self._shards = [f"{i:06d}" for i in range(shards)]

@@ -151,11 +151,15 @@ class ChainStore:
         """The names in one of the chain's folders that match ``pattern``."""
         return [m for name in self.root.names(self._name(folder)) if (m := pattern.fullmatch(name))]
 
-    def waiting(self, keep_trying: KeepTrying) -> ChainStore:
-        """Return the same folder in `Storage.waiting`'s root."""
+    def retrying(self, keep_trying: KeepTrying) -> ChainStore:
+        """Return the same folder in `Storage.retrying`'s root."""
         other = copy.copy(self)
-        other.root = self.root.waiting(keep_trying)
+        other.root = self.root.retrying(keep_trying)
         return other
+
+    def without_waiting(self) -> ChainStore:
+        """Return the same folder in `Storage.without_waiting`'s root."""
+        return self.retrying(lambda reason: False)
 
     # Spec and attempts
 
@@ -325,7 +329,7 @@ class ChainStore:
         name = self._name(f"checkpoints/{Checkpoint(attempt, step, cycle_end).name}")
         self.root.publish(name, codec.encode(tensors, {"state": tree}))
         with contextlib.suppress(RaychainsError, OSError):  # the next checkpoint tries again
-            self.waiting(lambda _: False)._drop_checkpoints(attempt)
+            self.without_waiting()._drop_checkpoints(attempt)
 
     def _drop_checkpoints(self, attempt: int) -> None:
         if self.last_attempt() > attempt:

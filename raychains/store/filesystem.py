@@ -301,13 +301,17 @@ class Storage:
             if self._info(path).type is fs.FileType.File:
                 raise UserError(f"store must be a folder, got {self._shown!r}: {path} is a file")
 
-    def waiting(self, keep_trying: KeepTrying) -> Storage:
+    def retrying(self, keep_trying: KeepTrying) -> Storage:
         """Return the same root, whose calls ask ``keep_trying`` before every wait for a storage that is away, instead
         of spending about a minute: with the reason in one line; False gives up.
         """
         other = copy.copy(self)
         other._keep_trying = keep_trying
         return other
+
+    def without_waiting(self) -> Storage:
+        """Return the same root, whose calls fail at once where the storage is away."""
+        return self.retrying(lambda reason: False)
 
     @property
     def exclusive(self) -> bool:

@@ -117,7 +117,7 @@ def is_known(spec: TaskSpec) -> bool:
 def is_own(spec: TaskSpec) -> bool:
     """Return whether a task is a user's: made of a user's model or density, or of a class that is not raychains'
     own."""
-    return spec.kind in task_cache.MADE_BY_HAND or not is_ours(spec.kind.partition(":")[0])
+    return spec.kind in task_cache.MADE_OF_OBJECTS or not is_ours(spec.kind.partition(":")[0])
 
 
 def check_known(spec: TaskSpec) -> None:

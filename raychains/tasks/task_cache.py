@@ -21,7 +21,7 @@ from raychains.core.user_code import is_local
 from raychains.core.validation import MOST, is_int
 from raychains.tasks.base import Task
 
-MADE_BY_HAND = {
+MADE_OF_OBJECTS = {
     "raychains.tasks.module:FromModule": "Task.from_module",
     "raychains.tasks.density:FromLogDensity": "Task.from_log_density",
 }
@@ -99,13 +99,13 @@ def find(spec: TaskSpec) -> Task | None:
         task = _divided_as(whole, spec)
     if task is not None and task.spec() == spec:
         return task
-    if spec.kind not in MADE_BY_HAND:
+    if spec.kind not in MADE_OF_OBJECTS:
         return None
     name = spec.settings.get("name")
     if task is None:
         raise UserError(
-            f"task {name!r} was made by {MADE_BY_HAND[spec.kind]} and is not in the store: give the same object, as in "
-            "raychains.load(path, task=…), or resume=True in the script that made it"
+            f"task {name!r} was made by {MADE_OF_OBJECTS[spec.kind]} and is not in the store: give the same object, as "
+            "in raychains.load(path, task=…), or resume=True in the script that made it"
         )
     raise UserError(f"task {name!r} differs from the run's: {differences(task.spec(), spec)}")
 
@@ -113,7 +113,7 @@ def find(spec: TaskSpec) -> Task | None:
 def travels(task: Task) -> bool:
     """Return whether other processes need the object itself, being of no class that they could import and rebuild."""
     kind = task.spec().kind
-    return kind in MADE_BY_HAND or is_local(kind)
+    return kind in MADE_OF_OBJECTS or is_local(kind)
 
 
 def _divided_as(task: Task, spec: TaskSpec) -> Task:
@@ -121,7 +121,7 @@ def _divided_as(task: Task, spec: TaskSpec) -> Task:
     theirs, mine = spec.settings, task.spec().settings
     if "val_split" not in theirs or "val_split" in mine:
         return task
-    seed = theirs.get("split_seed", 0) if spec.kind in MADE_BY_HAND else 0
+    seed = theirs.get("split_seed", 0) if spec.kind in MADE_OF_OBJECTS else 0
     try:
         return task.holding_out(theirs["val_split"], seed)
     except UserError:  # other data, or none that can be divided: the message is on the task itself
@@ -129,14 +129,14 @@ def _divided_as(task: Task, spec: TaskSpec) -> Task:
 
 
 def _key(spec: TaskSpec) -> tuple[str, str]:
-    if spec.kind not in MADE_BY_HAND:
+    if spec.kind not in MADE_OF_OBJECTS:
         return spec.kind, ""
     held = f"/{spec.settings['val_split']}" if "val_split" in spec.settings else ""
     return spec.kind, f"{_name(spec)}{held}"
 
 
 def _name(spec: TaskSpec) -> str:
-    return str(spec.settings.get("name")) if spec.kind in MADE_BY_HAND else ""
+    return str(spec.settings.get("name")) if spec.kind in MADE_OF_OBJECTS else ""
 
 
 # Identity

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from raychains.chain.chain import Chain, Diverged
+from raychains.chain.chain import Chain
+from raychains.chain.divergence import Diverged
 from raychains.chain.sample_index import expected_samples
 from raychains.core.sample import Progress, Sample
 from raychains.core.spec import ChainSpec, Part

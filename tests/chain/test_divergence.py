@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from raychains import samplers
-from raychains.chain.chain import Chain, Diverged
-from raychains.chain.divergence import Diagnosis, diagnose
+from raychains.chain.chain import Chain
+from raychains.chain.divergence import Diverged
+from raychains.chain.divergence_replay import Diagnosis, diagnose
 from raychains.core.errors import UserError
 from raychains.core.sample import Sample
 from raychains.core.spec import ChainSpec, canonical_json

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from raychains import samplers, tasks
 from raychains.chain import initialization
-from raychains.chain.chain import Chain, Diverged
-from raychains.chain.divergence import diagnose
+from raychains.chain.chain import Chain
+from raychains.chain.divergence import Diverged
+from raychains.chain.divergence_replay import diagnose
 from raychains.chain.sample_index import expected_samples
 from raychains.core.config import Run
 from raychains.core.sample import Sample, tensors_sha256

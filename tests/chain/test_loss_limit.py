@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from raychains import Task
-from raychains.chain.chain import Chain, Diverged
-from raychains.chain.divergence import Diagnosis, diagnose
-from raychains.chain.loss_limit import FIRST, loss_limit
+from raychains.chain.chain import Chain
+from raychains.chain.divergence import JUDGED_FROM, Diverged, loss_limit
+from raychains.chain.divergence_replay import Diagnosis, diagnose
 from raychains.chain.pack import Pack
 from raychains.core.sample import Progress, Sample
 from raychains.core.spec import ChainSpec, Part
@@ -81,7 +81,7 @@ def test_a_chain_that_runs_away_diverges_at_the_same_step_alone_resumed_and_pack
     task = table()
     made = chain_of(task, WILD)
     step, loss, told = seen(Chain(made, task))
-    assert loss is not None and math.isfinite(loss) and step >= FIRST
+    assert loss is not None and math.isfinite(loss) and step >= JUDGED_FROM
     first = Chain(made, task)
     run(first, until=EPOCH + 1)
     start = first.state_dict()["start_loss"]
@@ -134,7 +134,7 @@ def test_early_losses_are_not_judged_nor_a_few_minibatches_alone() -> None:
     """The last record counts where fewer minibatches than an epoch's were seen since it."""
     task = table()
     chain = Chain(chain_of(task, 1e-3), task)
-    run(chain, until=FIRST + 1)
+    run(chain, until=JUDGED_FROM + 1)
     for losses, count, fails in (((1.0, 1e9), 2, False), ((1e9, 1e9), 2, True), ((1.0, 1e9), EPOCH, True)):
         chain.losses.recorded, chain.losses.count = losses[0], count
         chain._failure = None
@@ -143,7 +143,7 @@ def test_early_losses_are_not_judged_nor_a_few_minibatches_alone() -> None:
                 chain._check_loss(losses[1])
         else:
             chain._check_loss(losses[1])
-    chain.step = FIRST - 1
+    chain.step = JUDGED_FROM - 1
     chain._failure, chain.losses.recorded = None, 1e9
     chain._check_loss(1e9)
 

@@ -17,8 +17,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from raychains import Task, samplers
 from raychains.chain import isokinetic_pack
-from raychains.chain.chain import Chain, Diverged, Event
-from raychains.chain.divergence import diagnose
+from raychains.chain.chain import Chain, Event
+from raychains.chain.divergence import Diverged
+from raychains.chain.divergence_replay import diagnose
 from raychains.chain.pack import Pack, Packs
 from raychains.chain.packable import check, key
 from raychains.core.config import Run

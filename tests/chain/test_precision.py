@@ -17,8 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from raychains import samplers, tasks
 from raychains.chain import precision
-from raychains.chain.chain import Chain, Diverged
-from raychains.chain.divergence import diagnose
+from raychains.chain.chain import Chain
+from raychains.chain.divergence import Diverged
+from raychains.chain.divergence_replay import diagnose
 from raychains.core.config import Run
 from raychains.core.sample import Progress, Sample
 from raychains.core.spec import stream_seed

@@ -16,7 +16,7 @@ from raychains.chain.sample_index import expected_samples
 from raychains.core.errors import StorageAway
 from raychains.core.sample import Sample
 from raychains.orchestration import lease
-from raychains.orchestration.chain_sampling import Sampling
+from raychains.orchestration.chain_dispatch import ChainDispatch
 from raychains.orchestration.lease import Lease, PeerDrivers
 from raychains.planning import coordinator as c
 from raychains.planning.failure import FailurePolicy
@@ -249,7 +249,7 @@ def test_storage_that_goes_away_as_a_chain_is_found_finished_is_asked_again(
     results: Any = SimpleNamespace(seconds={}, finish=lambda *told: finished.append(told))
     queue: Any = SimpleNamespace(pool=None)
     none: Any = None
-    sampling = Sampling(specs, store, refusing(digest), none, Lease(store), queue, results, none)
+    sampling = ChainDispatch(specs, store, refusing(digest), none, Lease(store), queue, results, none)
     monkeypatch.setattr(sampling, "_handle", handled.append)
     with monkeypatch.context() as away:
         away.setattr(ChainStore, "records", lambda self: (_ for _ in ()).throw(StorageAway("no answer")))

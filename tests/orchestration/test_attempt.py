@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from raychains import schedules
-from raychains.chain.chain import Chain, Diverged
-from raychains.chain.divergence import Diagnosis
+from raychains.chain.chain import Chain
+from raychains.chain.divergence import Diverged
+from raychains.chain.divergence_replay import Diagnosis
 from raychains.chain.process_group import Group
 from raychains.core.sample import Sample, tensors_sha256
 from raychains.core.spec import ChainSpec
@@ -331,7 +332,7 @@ def test_ranks_write_checkpoints_at_cycles_ends_and_where_they_are_held(
     monkeypatch.setattr(
         life, "_publish_checkpoint", lambda records, state, step, at_end: written.append((step, at_end))
     )
-    assert life._step(Paused(spec)) == "finished"  # type: ignore[arg-type]
+    assert life._run_to_end(Paused(spec)) == "finished"  # type: ignore[arg-type]
     life._to_write.put(None)
     life._write()
     assert written == [(420, False), (600, True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from raychains.chain.chain import Diverged
+from raychains.chain.divergence import Diverged
 from raychains.core.errors import StorageAway, StorageRefused, UserError
 from raychains.data.prepared.feed import DecoderGone, DecodingFailed
 from raychains.orchestration.error_classification import outcome_of, reason_of

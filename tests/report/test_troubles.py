@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from raychains.chain.chain import Diverged
-from raychains.chain.divergence import diagnose
+from raychains.chain.divergence import Diverged
+from raychains.chain.divergence_replay import diagnose
 from raychains.planning import Comparison, events
 from raychains.report import run_page
 from raychains.report.terminal import Terminal

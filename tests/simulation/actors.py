@@ -241,7 +241,7 @@ class Attempt:
         self.spec = ChainSpec.from_json(assignment.spec)
         self.digest = self.spec.digest
         name = worker.node.name if worker.node is not None else ""
-        root = SimulatedStorage(self.world.disk, name).waiting(lambda _: False)
+        root = SimulatedStorage(self.world.disk, name).without_waiting()
         self.store = ChainStore(root, self.digest)
         self.asked: deque[list[Reference]] = deque()
         self.told: deque[tuple[AttemptEvent, Any]] = deque()
@@ -418,7 +418,7 @@ class Evaluator(Actor):
 
     def _predict(self, references: list[Reference], split: str, sample: Any, ref: Any, kept_with: Any) -> None:
         def predict() -> None:
-            root = SimulatedStorage(self.world.disk, self.node.name if self.node else "").waiting(lambda _: False)
+            root = SimulatedStorage(self.world.disk, self.node.name if self.node else "").without_waiting()
             data = self.fetched(ref)
             try:
                 if data is None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from raychains.orchestration.chain_sampling import Sampling
+from raychains.orchestration.chain_dispatch import ChainDispatch
 from raychains.orchestration.evaluation_queue import EvaluationQueue
 from raychains.orchestration.evaluator_pool import JobQueue
 from raychains.orchestration.lease import Lease, PeerDrivers
@@ -20,18 +20,18 @@ Patch = tuple[Any, str, Any]
 
 def forget_recovered_samples() -> Patch:
     """Samples before a checkpoint are not read from the store after a loss."""
-    return Sampling, "_recover", lambda self, action: None
+    return ChainDispatch, "_recover", lambda self, action: None
 
 
 def recover_once() -> Patch:
     """Samples that a listing does not show yet are not looked for again."""
-    recover = Sampling._recover
+    recover = ChainDispatch._recover
 
-    def once(self: Sampling, action: Recover) -> None:
+    def once(self: ChainDispatch, action: Recover) -> None:
         recover(self, action)
         self._postponed = []
 
-    return Sampling, "_recover", once
+    return ChainDispatch, "_recover", once
 
 
 def lost_chains_are_left() -> Patch:

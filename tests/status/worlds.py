@@ -88,7 +88,7 @@ def finish(root: Storage, specs: Iterable[ChainSpec]) -> None:
 
 def diagnosis(digest: str) -> dict[str, Any]:
     """As a replay writes it."""
-    from raychains.chain.divergence import Diagnosis
+    from raychains.chain.divergence_replay import Diagnosis
 
     return Diagnosis(
         digest=digest,

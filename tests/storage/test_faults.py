@@ -68,7 +68,7 @@ def test_what_will_not_pass_is_not_tried_again(shaky: tuple[Faulty, Storage], nu
     handler, root = shaky
     handler.error, handler.stumbles = number, {"open": 1}
     with pytest.raises(OSError if number == errno.EINVAL else StorageRefused) as caught:
-        root.waiting(lambda reason: pytest.fail(reason)).publish("a/x", b"data")
+        root.retrying(lambda reason: pytest.fail(reason)).publish("a/x", b"data")
     assert getattr(caught.value.__cause__ or caught.value, "errno", None) == number
     assert handler.calls.count("open") == 1 and not root.exists("a/x")
 
@@ -81,7 +81,7 @@ def test_a_full_disk_is_said_at_once_and_what_was_written_is_intact(shaky: tuple
     store.publish_checkpoint({"step": 5}, 5, 1)
     handler.room = room
     with pytest.raises(StorageRefused) as caught:
-        store.waiting(lambda reason: pytest.fail(reason)).publish_sample(sample(1), 1, {})
+        store.retrying(lambda reason: pytest.fail(reason)).publish_sample(sample(1), 1, {})
     message = str(caught.value)
     assert caught.value.exit_status == 2 and "\n" not in message
     assert all(word in message for word in ("full", "000001-theta-1", "intact", "`resume=True`"))
@@ -119,7 +119,7 @@ def test_an_upload_that_fails_for_good_leaves_the_version_before(shaky: tuple[Fa
     root.publish("a/x", b"the version before")
     handler.stumbles = {"open": 100}
     with pytest.raises(StorageAway):
-        root.waiting(lambda _: len(handler.calls) < 40).publish("a/x", b"new")
+        root.retrying(lambda _: len(handler.calls) < 40).publish("a/x", b"new")
     assert root.read("a/x") == b"the version before"
 
 

@@ -74,7 +74,7 @@ def test_a_file_arrives_whole_through_every_fault(
     data = os.urandom(size)
     keep_trying, reasons = recovering(between)
     fault(between)
-    shaky.waiting(keep_trying).publish("a/x", data)
+    shaky.retrying(keep_trying).publish("a/x", data)
     assert direct.read("a/x") == data
     assert reasons and all("a/x could not be written" in r and "\n" not in r for r in reasons)
     told = [r for r in caplog.records if r.name.startswith("raychains") and r.levelno == logging.WARNING]
@@ -86,7 +86,7 @@ def test_a_slow_network_is_no_outage(
 ) -> None:
     data = os.urandom(300_000)
     between.slow(1_000_000)
-    shaky.waiting(lambda reason: pytest.fail(reason)).publish("a/x", data)
+    shaky.retrying(lambda reason: pytest.fail(reason)).publish("a/x", data)
     assert direct.read("a/x") == data and not [r for r in caplog.records if r.name.startswith("raychains")]
 
 
@@ -109,7 +109,7 @@ def test_reading_and_listing_outlast_every_fault(
     direct.publish("a/x", STORED)
     call, expected = CALLS[name]
     fault(between)
-    assert call(shaky.waiting(recovering(between)[0])) == expected
+    assert call(shaky.retrying(recovering(between)[0])) == expected
     assert direct.exists("a/x") is (name != "delete")
 
 
@@ -150,7 +150,7 @@ def test_a_server_that_says_nothing_is_given_up_and_asked_again(
     shaky = Storage(server.uri(bucket), server.filesystem(between.port, seconds=1))
     keep_trying, reasons = recovering(between, after=1)
     between.stall()
-    shaky.waiting(keep_trying).publish("a/x", b"data")
+    shaky.retrying(keep_trying).publish("a/x", b"data")
     assert reasons and direct.read("a/x") == b"data"
 
 
@@ -179,7 +179,7 @@ def test_it_waits_as_long_as_it_is_told(shaky: Storage, between: Proxy) -> None:
     between.refuse()
     asked: list[str] = []
     with pytest.raises(StorageAway):
-        shaky.waiting(lambda reason: not asked.append(reason) and len(asked) < 7).publish("a/x", b"data")
+        shaky.retrying(lambda reason: not asked.append(reason) and len(asked) < 7).publish("a/x", b"data")
     assert len(asked) == 7
 
 
@@ -194,7 +194,7 @@ def test_what_an_abandoned_upload_leaves_is_never_a_sample(
     else:
         between.cut_answers(10**6, after=after % 400)
     try:
-        store.waiting(lambda _: False).publish_sample(sample(1), 1, {})
+        store.without_waiting().publish_sample(sample(1), 1, {})
         published = True
     except StorageAway:
         published = False

@@ -65,7 +65,7 @@ def said_at_once(act: Callable[[], object], *words: str) -> None:
 
 
 def impatient(folder: Path) -> Storage:
-    return Storage(folder).waiting(lambda reason: pytest.fail(f"it waits: {reason}"))
+    return Storage(folder).retrying(lambda reason: pytest.fail(f"it waits: {reason}"))
 
 
 # One call

@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from raychains import tasks
-from raychains.chain.chain import Chain, Diverged
+from raychains.chain.chain import Chain
+from raychains.chain.divergence import Diverged
 from raychains.core.config import Run
 from raychains.core.errors import require
 from raychains.core.sample import Sample

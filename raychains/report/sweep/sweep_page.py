@@ -16,7 +16,7 @@ from raychains.report import run_page as pages
 from raychains.report.run_summary import made
 from raychains.report.sweep import curves, heat, rows
 from raychains.store import SweepStore
-from raychains.tasks.task_cache import MADE_BY_HAND
+from raychains.tasks.task_cache import MADE_OF_OBJECTS
 
 FIGURES: Mapping[str, Callable[[Sweep], Drawing | None]] = {
     "map": heat.drawing,
@@ -77,7 +77,7 @@ def _headline(sweep: Sweep) -> str:
 def _command(folder: SweepStore, sweep: Sweep) -> str:
     """Return the command that runs the best point; a task that was passed as an object needs a script."""
     where = folder.location("best.json")
-    if sweep.plan["task_spec"]["kind"] in MADE_BY_HAND:
+    if sweep.plan["task_spec"]["kind"] in MADE_OF_OBJECTS:
         return f'raychains.run(**{{**json.load(open({where!r})), "task": task}})'
     return f"raychains run --options {shlex.quote(where)}"
 

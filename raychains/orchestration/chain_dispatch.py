@@ -32,7 +32,7 @@ GROW_EVERY = 5.0
 """Seconds between checks of the cluster for new slots."""
 
 
-class Sampling:
+class ChainDispatch:
     """Runs the chains that the coordinator hands out."""
 
     def __init__(
@@ -173,7 +173,7 @@ class Sampling:
         if now - self._asked_for_nodes < LEAVE_EVERY:
             return
         self._asked_for_nodes = now
-        for slot in self.workers.leaving():
+        for slot in self.workers.find_draining():
             if slot not in self.coordinator.leaving:
                 self._callback.on(events.Preempted(slot=slot, digest=self.coordinator.slots.get(slot)))
                 self._grown = 0.0
