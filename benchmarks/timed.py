@@ -8,7 +8,7 @@ from pathlib import Path
 
 from raychains.core.config import Run
 from raychains.core.spec import ChainSpec
-from raychains.orchestration.chain_dispatch import Sampling
+from raychains.orchestration.chain_dispatch import ChainDispatch
 from raychains.orchestration.outcome import DriverOutcome
 from raychains.orchestration.resource_config import ResourceConfig
 from raychains.orchestration.run import driver_of
@@ -32,7 +32,7 @@ class Timing:
 class Stopwatch:
     """Hands ready workers to a run's sampling once there are ``slots`` of them, and notes when chains end."""
 
-    def __init__(self, sampling: Sampling, slots: int) -> None:
+    def __init__(self, sampling: ChainDispatch, slots: int) -> None:
         self._handle, self._slots = sampling.handle, slots
         self._held: list[Event] = []
         self.began = self.ended = 0.0
