@@ -35,8 +35,8 @@ NAMES = {
     "Samplers": "Sampler ClosureSampler MethodPreset SGLD SGHMC PSGLD SGNHT ATMC MCLMC EntropyMCMC EntropySGD "
     "EntropySGLD SAM BSAM SWAG LastLayerLaplace AdamW SGD SGDM",
     "Schedules": "Schedule ScheduleValues NonCyclical Constant Cyclical Decreasing Exponential Linear Step ScheduleLR",
-    "Chains, measures, callbacks, "
-    "errors": "Chain ChainSpec Measure Metric Callback RaychainsError UserError Interrupted ChainsFailed RayLost",
+    "Chains, measures, callbacks, errors": "Chain ChainSpec Measure Metric Callback RaychainsError UserError "
+    "Interrupted ChainsFailed RayLost",
 }
 SHOWN = {"Options": {"members": False}, "Results": {"inherited_members": True}, "Tasks": {"inherited_members": True}}
 MODULES = "samplers schedules tasks priors models measures callbacks"

@@ -735,16 +735,14 @@ class Reproduce(Common):
 
 
 GROUPS = {
-    "What to "
-    "sample": "task preset sampler schedule sampler_settings schedule_settings task_settings train_subset val_split "
-    "init_from init_strict sample_only seed",
+    "What to sample": "task preset sampler schedule sampler_settings schedule_settings task_settings train_subset "
+    "val_split init_from init_strict sample_only seed",
     "How": "lr final_lr momentum temperature temperature_ramp weight_decay prior cycles exploration burn_in "
     "samples_per_cycle thinning batch_size micro_batch batchnorm precision compile pack fast exact",
     "How long, and how many": "epochs steps chains repeats lanes",
-    "Where it "
-    "runs": "backend address namespace cpus_per_chain gpus_per_chain workers_per_chain accelerator_type concurrent "
-    "slot_timeout stall_timeout evaluators gpus_per_evaluator object_store_memory checkpoint_every max_failures "
-    "max_preemptions on_divergence",
+    "Where it runs": "backend address namespace cpus_per_chain gpus_per_chain workers_per_chain accelerator_type "
+    "concurrent slot_timeout stall_timeout evaluators gpus_per_evaluator object_store_memory checkpoint_every "
+    "max_failures max_preemptions on_divergence",
     "Data and output": "store name resume data_root bins keep_predictions callback log tensorboard",
 }
 """Options that commands share, by the headings of help texts."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import chain
 
 from raychains import samplers, schedules
 from raychains.chain import last_layer, planned_network
@@ -14,6 +13,7 @@ from raychains.core.spec import ChainSpec, Part
 from raychains.planning import ensemble_start, per_sampler, settings_parser
 from raychains.planning.execution import micro_batch, workers_field, workers_of
 from raychains.planning.method_settings import MethodSettings, everywhere, noise_free
+from raychains.tasks.base import check_decay
 
 DECAYING = ("laplace", "bsam")
 """Samplers that need weight decay beside gradients."""
@@ -42,9 +42,10 @@ def check(s: MethodSettings, sampler: Part) -> None:
         last_layer.check_task(s.task, s.name)
     if s.lr is None:
         raise UserError(f"lr must be given for sampler {s.sampler}: task {s.name} has no step size for it")
-    own = (_of_density, _of_early_stop, _of_lengths, _of_repeats, _of_prior, _of_settings, _of_start)
-    for rule in chain(*(rules(s) for rules in own), _of_sampler(s, sampler)):
-        require(*rule)
+    for rules in (_of_density, _of_early_stop, _of_lengths, _of_repeats, _of_prior, _of_settings, _of_start):
+        for rule in rules(s):
+            require(*rule)
+    check_decay(s.task, sampler.settings.get("weight_decay", 0.0))
     if s.prior is not None and (s.options.init_from is None or not s.options.sample_only):
         planned_network.check_prior(s.task, s.prior, _written(s))
 
@@ -128,18 +129,16 @@ def _written(s: MethodSettings) -> str:
 
 def _of_settings(s: MethodSettings) -> Iterator[Rule]:
     """What is given as an option and as NAME=VALUE."""
-    of_sampler = settings_parser.of_kind("sampler_settings", s.options.sampler_settings, s.kind)
-    for name in of_sampler.keys() & {"momentum", "weight_decay"}:
-        given, value = getattr(s.options, name), of_sampler[name]
+    for name in s.of_sampler.keys() & {"momentum", "weight_decay"}:
+        given, value = getattr(s.options, name), s.of_sampler[name]
         yield given in (None, value), name, given, f"be given once: sampler_settings has {name}={value}"
-    decay = of_sampler.get("weight_decay")
+    decay = s.of_sampler.get("weight_decay")
     both = s.prior is not None and decay is not None
     yield not both, "prior", _written(s), f"be left out beside weight_decay={decay} of sampler_settings"
-    of_schedule = settings_parser.of_kind("schedule_settings", s.options.schedule_settings, schedules.KINDS[s.schedule])
-    if named := " and ".join(sorted({"a", "b"} & of_schedule.keys())):
+    if named := " and ".join(sorted({"a", "b"} & s.of_schedule.keys())):
         falls = f"be left out beside the schedule's {named}, which says how the step size falls"
         yield s.options.final_lr is None, "final_lr", s.options.final_lr, falls
-    for name, value in of_schedule.items():
+    for name, value in s.of_schedule.items():
         option = ALSO_OPTIONS.get(name, name)
         given = getattr(s.options, option, None)
         once = given is None or (given == value and option == name)
@@ -152,20 +151,23 @@ def _of_start(s: MethodSettings) -> Iterator[Rule]:
     yield s.options.init_from is not None or not patterns, "sample_only", " ".join(patterns), stays
 
 
-def _of_sampler(s: MethodSettings, sampler: Part) -> Iterator[Rule]:
-    own, decay = s.task.prior is not None or s.task.own_prior, sampler.settings.get("weight_decay", 0.0)
-    yield not (own and decay), "weight_decay", decay, "be 0 for a task with a prior of its own: the prior counts once"
+def check_micro_batch(s: MethodSettings, parts: int) -> None:
+    """Refuse micro-batches that do not fit the batch, or a sampler that divides a batch into ``parts`` itself.
+
+    Raises:
+        UserError: such an option.
+    """
     size, batch_size, workers = s.options.micro_batch, s.lengths.batch_size, workers_of(s.options)[0]
     if size is None and workers == 1:
         return
     field = "micro_batch" if size is not None else workers_field(s.options)
-    whole = sampler.settings.get("m_sharpness", 1) == 1
     divides = "be left out for samplers that divide a batch themselves (m_sharpness)"
-    yield whole, field, workers if size is None else size, divides
+    require(parts == 1, field, workers if size is None else size, divides)
     fits = size is None or size <= batch_size
-    yield fits, "micro_batch", size, f"be an integer from 1 to the batch size ({batch_size})"
+    require(fits, "micro_batch", size, f"be an integer from 1 to the batch size ({batch_size})")
     pieces = math.ceil(batch_size / (micro_batch(s) or batch_size))
-    yield workers <= pieces, workers_field(s.options), workers, f"be at most the micro-batches of a batch ({pieces})"
+    few = workers <= pieces
+    require(few, workers_field(s.options), workers, f"be at most the micro-batches of a batch ({pieces})")
 
 
 def check_pack(s: MethodSettings, spec: ChainSpec, why: str | None) -> None:

@@ -39,8 +39,8 @@ PACKED, SMALL = 20, 50_000
 Measured on one thread of a CPU, SGHMC, by CPU time per chain and step against chains by themselves
 (`benchmarks/packs.py`): with 20 chains 2.5 times as fast at 17,610 parameters in batches of 50, 3.4 times at 946 on
 1,202 data; an earlier version with 5 chains 2.0 and 2.4 times, with one chain alone .9 and 1.4 times. Of samplers that
-move each chain by itself, with 20 chains at 17,610
-parameters: SAM 1.9, bSAM 1.5, Laplace 1.1 times. Larger networks spend their steps in their products.
+move each chain by itself, with 20 chains at 17,610 parameters: SAM 1.9, bSAM 1.5, Laplace 1.1 times. Larger networks
+spend their steps in their products.
 """
 
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeGuard
 
 from raychains import priors, samplers, schedules
 from raychains.core.config import Sampling
 from raychains.core.spec import EarlyStop
-from raychains.planning import ensemble_start, per_sampler
+from raychains.planning import ensemble_start, per_sampler, settings_parser
 from raychains.planning.ensemble_start import EnsembleStart
 from raychains.priors import Gaussian, Prior
 from raychains.samplers import MethodPreset, Sampler
@@ -102,6 +103,17 @@ class MethodSettings:
     def kind(self) -> type[Sampler]:
         """The sampler's class."""
         return samplers.KINDS[self.method.kind]
+
+    @cached_property
+    def of_sampler(self) -> dict[str, Any]:
+        """The user's further settings of the sampler, given as NAME=VALUE."""
+        return settings_parser.of_kind("sampler_settings", self.options.sampler_settings, self.kind)
+
+    @cached_property
+    def of_schedule(self) -> dict[str, Any]:
+        """The user's further settings of the schedule, given as NAME=VALUE."""
+        kind = schedules.KINDS[self.schedule]
+        return settings_parser.of_kind("schedule_settings", self.options.schedule_settings, kind)
 
 
 def settings_of(

@@ -161,7 +161,8 @@ def resolve(
     made = schedule_of(s, part.settings.get("tune", 0))
     parameter = torch.nn.Parameter(torch.zeros(1))
     # Refuses what is out of range, before anything is started.
-    samplers.build(part, [parameter], lr=made.at(1).lr, temperature=made.temperature, seed=0)
+    built = samplers.build(part, [parameter], lr=made.at(1).lr, temperature=made.temperature, seed=0)
+    compatible.check_micro_batch(s, built.parts)
     fitting = "keep" if s.kind.statistics_fit else "reestimate"
     start, members = _start(s)
     options, lengths = s.options, s.lengths
@@ -227,7 +228,7 @@ def _sampler(s: MethodSettings) -> Part:
     values.update(method.settings.get("sampler_settings", {}))
     if "momentum" in names and options.momentum is not None:
         values["momentum"] = options.momentum
-    values.update(settings_parser.of_kind("sampler_settings", options.sampler_settings, kind))
+    values.update(s.of_sampler)
     omitted = kind.omitted_defaults
     values = {n: settings_parser.as_float(kind, n, v) for n, v in values.items() if n not in omitted or v != omitted[n]}
     return Part(kind=method.kind, revision=kind.revision, settings=values, source=source_of(kind))

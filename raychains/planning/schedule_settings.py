@@ -10,7 +10,6 @@ from typing import Any
 from raychains import schedules
 from raychains.core.errors import UserError, renamed, require
 from raychains.core.user_code import is_path
-from raychains.planning import settings_parser
 from raychains.planning.method_settings import MethodSettings
 from raychains.schedules import NonCyclical, Schedule
 
@@ -42,10 +41,6 @@ def _common(s: MethodSettings, tune: int) -> dict[str, Any]:
     return fields
 
 
-def _given(s: MethodSettings) -> dict[str, Any]:
-    return settings_parser.of_kind("schedule_settings", s.options.schedule_settings, schedules.KINDS[s.schedule])
-
-
 def _tuned(made: Schedule, tune: int) -> Schedule:
     """Return the schedule with nothing kept of the ``tune`` steps with noise in which the sampler tunes itself.
 
@@ -73,11 +68,11 @@ def _cyclical(s: MethodSettings, tune: int) -> Schedule:
     if stages.burn_in is not None:
         exploration = lengths.burn_in(stages.burn_in) / math.ceil(lengths.steps / stages.cycles)
     chosen = {"cycles": stages.cycles, "exploration": exploration, "samples_per_cycle": options.samples_per_cycle}
-    fields = {**chosen, **_common(s, tune), "lr": s.lr, **_given(s)}
+    fields = {**chosen, **_common(s, tune), "lr": s.lr, **s.of_schedule}
     try:
         made = schedules.Cyclical(**fields)
     except UserError as error:
-        asked = [options.cycles, options.exploration, stages.burn_in, *(chosen.keys() & _given(s).keys())]
+        asked = [options.cycles, options.exploration, stages.burn_in, *(chosen.keys() & s.of_schedule.keys())]
         if any(given is not None for given in asked) or not str(error).startswith(
             ("cycles must be at most", "exploration must leave")
         ):
@@ -107,15 +102,15 @@ def _fits(fields: Mapping[str, Any]) -> bool:
 def _non_cyclical(s: MethodSettings, tune: int) -> Schedule:
     """Return a schedule with the task's share without noise and its number of samples, whatever the shape of the step
     size."""
-    kind, how, given, lengths = s.schedule, s.base.decreasing, _given(s), s.lengths
+    kind, how, lengths = s.schedule, s.base.decreasing, s.lengths
     fields = {"noise_from": how.get("noise_from", 0.0), **_common(s, tune)}
     if s.stages.burn_in is not None:
         fields["noise_from"] = NonCyclical.noise_from_steps(lengths.burn_in(s.stages.burn_in), steps=lengths.steps)
-    make, step_sizes = _step_sizes(s, given)
+    make, step_sizes = _step_sizes(s)
     fields |= step_sizes
     if is_path(kind):  # an own schedule need not have all of them
         fields = {n: value for n, value in fields.items() if n in {f.name for f in dataclasses.fields(make)}}
-    schedule: Schedule = make(**{**fields, **given})
+    schedule: Schedule = make(**{**fields, **s.of_schedule})
     if "epochs_per_sample" in how and isinstance(schedule, NonCyclical) and schedule.samples is None:
         epochs = lengths.length / lengths.gradients
         # The draws of a method that says how many are spread over its steps: all there is room for.
@@ -124,7 +119,7 @@ def _non_cyclical(s: MethodSettings, tune: int) -> Schedule:
     return schedule
 
 
-def _step_sizes(s: MethodSettings, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _step_sizes(s: MethodSettings) -> tuple[Any, dict[str, Any]]:
     """Return what makes the schedule, and how its step size begins and falls."""
     kind, final, how = s.schedule, s.options.final_lr, s.base.decreasing
     make: Any = schedules.KINDS[kind]
@@ -135,6 +130,6 @@ def _step_sizes(s: MethodSettings, given: Mapping[str, Any]) -> tuple[Any, dict[
         return make, {"lr": lr, "milestones": (0.5, 0.75), "factor": 0.1}
     if kind != "decreasing":
         return make, {"lr": lr}
-    if ("decay" in how or final is not None) and not {"a", "b"} & given.keys():
+    if ("decay" in how or final is not None) and not {"a", "b"} & s.of_schedule.keys():
         return make.between, {"gamma": how["gamma"], "lr": lr, "final_lr": final or lr / how.get("decay", 1.0)}
     return make, {"gamma": how["gamma"], "a": lr, "b": 0.0}
