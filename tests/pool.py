@@ -7,9 +7,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from raychains.orchestration import evaluator_pool, run
-from raychains.orchestration.worker_pool import WorkerPool
-from raychains.orchestration.workers import Workers
+from raychains.orchestration.cluster.worker_pool import WorkerPool
+from raychains.orchestration.cluster.workers import Workers
+from raychains.orchestration.run import evaluator_pool
+from raychains.orchestration.run.launch import run
 from raychains.report import run_page
 from raychains.report.sweep import sweep_page
 

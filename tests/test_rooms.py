@@ -23,7 +23,7 @@ LAYERS = (
     ("core",),
     ("evaluation", "priors", "models", "schedules", "samplers", "data", "tasks"),
     ("chain",),
-    ("store", "planning", "plotting"),
+    ("store", "planning", "coordination", "plotting"),
     ("inference", "orchestration"),
     ("measures", "callbacks", "report", "status"),
     ("api",),
@@ -246,9 +246,9 @@ import os
 import raychains.tasks.images
 from raychains.planning import methods
 from raychains.core.config import Run
-from raychains.orchestration.chain_worker import ChainWorker
-from raychains.orchestration.messages import ChainAssignment, ChainWorkerConfig
-from raychains.planning.coordinator import Ended, Sampled
+from raychains.orchestration.chains.chain_worker import ChainWorker
+from raychains.orchestration.chains.messages import ChainAssignment, ChainWorkerConfig
+from raychains.coordination.coordinator import Ended, Sampled
 
 for name, length in (("digits", {"epochs": 40}), ("mixture25", {"steps": 300})):
     task = tasks.make(name)

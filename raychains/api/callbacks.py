@@ -121,7 +121,7 @@ def _maker(name: str, options: Common, folder: RunStore) -> Callable[[str], Call
 
 
 def _ray_metrics(run: str) -> Callback:
-    from raychains.orchestration.prometheus import RayMetrics
+    from raychains.orchestration.cluster.prometheus import RayMetrics
 
     return RayMetrics(run)
 

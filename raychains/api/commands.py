@@ -78,7 +78,8 @@ def prepare(options: Prepare, *, progress: Callable[[str, int, int], Any] | None
     """
     from raychains.data.prepared import sources
     from raychains.data.prepared.plan import Plan
-    from raychains.orchestration import prepare, session
+    from raychains.orchestration import prepare
+    from raychains.orchestration.cluster import session
 
     check_name(options.set)
     folder = Path(os.path.expanduser(options.source)).absolute()

@@ -37,11 +37,11 @@ from raychains.store import RunStore, Storage, initial_states
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from raychains.orchestration.outcome import DriverOutcome
-    from raychains.orchestration.resource_config import ResourceConfig
-    from raychains.orchestration.session import Session
-    from raychains.orchestration.worker_pool import WorkerPool
-    from raychains.orchestration.workers import Workers
+    from raychains.orchestration.cluster.resource_config import ResourceConfig
+    from raychains.orchestration.cluster.session import Session
+    from raychains.orchestration.cluster.worker_pool import WorkerPool
+    from raychains.orchestration.cluster.workers import Workers
+    from raychains.orchestration.run.outcome import DriverOutcome
 
 T = TypeVar("T")
 AnyCommon = TypeVar("AnyCommon", bound=Common)
@@ -89,7 +89,7 @@ class Unclosed:
 def placement(options: Common) -> ResourceConfig:
     """Return the part of the options that says where chains run."""
     from raychains.core.duration import seconds
-    from raychains.orchestration.resource_config import ResourceConfig
+    from raychains.orchestration.cluster.resource_config import ResourceConfig
     from raychains.planning.execution import workers_field, workers_of
 
     workers, share = workers_of(options)
@@ -163,7 +163,7 @@ def planned_otherwise(folder: RunStore) -> UserError:
 @contextlib.contextmanager
 def connected(options: Common, callback: Callback | None = None) -> Iterator[Session]:
     """Connect to Ray for the body; a connection that is made here ends with it. ``callback`` is told of it before."""
-    from raychains.orchestration.session import connect, connection
+    from raychains.orchestration.cluster.session import connect, connection
 
     if callback is not None and (what := connection(options.address)):
         callback.on(Message(text=what))
@@ -210,8 +210,7 @@ def check_failed(failed: Mapping[str, str], what: str, folder: RunStore) -> None
 
 @contextlib.contextmanager
 def worker_pool(options: Common, name: str = "crew") -> Iterator[WorkerPool]:
-    """Yield a pool of actors, `raychains.orchestration.worker_pool`, for several runs and evaluations, one after
-    another.
+    """Yield actors (`raychains.orchestration.cluster.worker_pool`) for several runs and evaluations, one after another.
 
     The connection to Ray is made here and ends with the body.
 
@@ -219,7 +218,7 @@ def worker_pool(options: Common, name: str = "crew") -> Iterator[WorkerPool]:
         options: the address of Ray and what belongs to it; all other options are those of each run.
         name: the first part of the actors' names.
     """
-    from raychains.orchestration.worker_pool import WorkerPool
+    from raychains.orchestration.cluster.worker_pool import WorkerPool
 
     with connected(options), WorkerPool(name) as made:
         yield made
@@ -233,7 +232,7 @@ def workers_of(options: Run | Compare | Local | Fit, pool: Workers | None) -> Wo
     """
     if options.backend == "ray":
         return pool
-    from raychains.orchestration.thread_workers import ThreadWorkers
+    from raychains.orchestration.cluster.thread_workers import ThreadWorkers
 
     allowed = "be left out with `backend=process`, which uses no Ray"
     require(pool is None, "worker_pool", type(pool).__name__, allowed)

@@ -35,9 +35,9 @@ from raychains.tasks.splits import check_split
 
 if TYPE_CHECKING:
     from raychains.measures import Context, Measure
-    from raychains.orchestration.outcome import DriverOutcome
-    from raychains.orchestration.resource_config import ResourceConfig
-    from raychains.orchestration.worker_pool import WorkerPool
+    from raychains.orchestration.cluster.resource_config import ResourceConfig
+    from raychains.orchestration.cluster.worker_pool import WorkerPool
+    from raychains.orchestration.run.outcome import DriverOutcome
 
 
 def evaluate(
@@ -165,8 +165,8 @@ class _Evaluating:
         self.dropped = self.loaded.dropped()
 
     def all(self, views: Sequence[str], weights: Sequence[str], chosen: Sequence[Measure]) -> Result:
-        from raychains.orchestration.evaluator_pool import Evaluators
         from raychains.orchestration.lease import Lease
+        from raychains.orchestration.run.evaluator_pool import Evaluators
 
         self._check(weights, chosen)
         if chosen and self.placement.keep_predictions == "none":
@@ -245,7 +245,7 @@ class _Evaluating:
 
     def _own(self) -> DriverOutcome:
         """Evaluate the view of all samples, as at the end of a run."""
-        from raychains.orchestration.run import evaluate_run
+        from raychains.orchestration.run.launch import evaluate_run
 
         outcome = evaluate_run(*self.run, **self.evaluation)
         if outcome.stopped:
@@ -307,7 +307,7 @@ class _Evaluating:
         return select(self.root, self.comparison, name, group, dropped=self.dropped)
 
     def _evaluate_views(self, split: str, kinds: Sequence[str], requests: Sequence[Request]) -> list[ViewResult]:
-        from raychains.orchestration.run import evaluate_views
+        from raychains.orchestration.run.launch import evaluate_views
 
         return list(evaluate_views(*self.run, split, kinds, requests, **self.evaluation).requested)
 
@@ -316,7 +316,7 @@ class _Evaluating:
         return predictions(self.root, selection.task.splits()[self.comparison.split], selection.records)
 
     def _points(self, split: str, points: Sequence[Any]) -> list[dict[str, float]]:
-        from raychains.orchestration.point_queue import measure
+        from raychains.orchestration.run.point_queue import measure
 
         def progress(done: int, total: int) -> None:
             self.callback.on(events.Measuring(what="points", done=done, total=total))

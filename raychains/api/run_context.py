@@ -17,8 +17,8 @@ from raychains.store import ChainStore, RunStore
 from raychains.tasks import Task
 
 if TYPE_CHECKING:
+    from raychains.orchestration.cluster.workers import Workers
     from raychains.orchestration.lease import Lease
-    from raychains.orchestration.workers import Workers
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class RunContext:
         self._options = options
         self._requested = callbacks.requested(options, folder)
         if not self.in_process:
-            from raychains.orchestration import session, task_payload
+            from raychains.orchestration.cluster import session, task_payload
 
             address, memory = options.address, options.object_store_memory
             if address is not None or memory is not None or session.connection():  # which warns when it is made

@@ -25,8 +25,8 @@ from raychains.tasks import Task
 from raychains.tasks.splits import check_evaluated
 
 if TYPE_CHECKING:
-    from raychains.orchestration.outcome import DriverOutcome
-    from raychains.orchestration.workers import Workers
+    from raychains.orchestration.cluster.workers import Workers
+    from raychains.orchestration.run.outcome import DriverOutcome
     from raychains.planning.presets.arms import Planned as PlannedComparison
 
 
@@ -133,7 +133,7 @@ def execute(
         UserError, Interrupted, ChainsFailed: as `compare`.
     """
     from raychains.inference.run_data import planned_metrics
-    from raychains.orchestration.run import run_chains
+    from raychains.orchestration.run.launch import run_chains
 
     root = Storage(options.store)
     comparison = _as_planned(planned.comparison, root, options)

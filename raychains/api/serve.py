@@ -122,7 +122,7 @@ def _source(options: Serve, model: nn.Module | None = None) -> Source:
     from raychains.inference.ensemble_source import source_of
 
     _orchestration()
-    from raychains.orchestration.resource_config import check_share
+    from raychains.orchestration.cluster.resource_config import check_share
 
     gpus = options.gpus_per_replica
     require(gpus == 0 or 1e-4 <= gpus <= 1e6, "gpus_per_replica", gpus, "be 0 or lie in [0.0001, 1000000]")
@@ -158,7 +158,7 @@ def run(options: Serve, *, say: Callable[[str], Any]) -> None:
         RayLost: Ray did not start, or is gone.
         KeyboardInterrupt: the process was asked to end.
     """
-    from raychains.orchestration import session
+    from raychains.orchestration.cluster import session
 
     prefix = options.route_prefix
     ok = prefix.startswith("/") and (prefix == "/" or not prefix.endswith("/")) and not set("{}?#") & set(prefix)

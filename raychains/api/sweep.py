@@ -122,8 +122,8 @@ def _with_stored_start(options: Sweep) -> Sweep:
 
 def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackList, task: Task | None) -> SweepResult:
     from raychains.inference import sweep_results
-    from raychains.orchestration import sweep_experiment
-    from raychains.orchestration.optuna_search import import_optuna
+    from raychains.orchestration.tune import sweep_experiment
+    from raychains.orchestration.tune.optuna_search import import_optuna
 
     plan, root = planned.plan, Storage(options.store)
     if plan.search == "optuna":

@@ -88,8 +88,9 @@ def trainer(
     Raises:
         UserError: an option that is unknown, out of range or Train's own; a density.
     """
-    from raychains.orchestration import task_payload, train_loop
-    from raychains.orchestration.user_parts import UserParts
+    from raychains.orchestration import train_loop
+    from raychains.orchestration.cluster import task_payload
+    from raychains.orchestration.cluster.user_parts import UserParts
 
     for name, instead in TRAINS.items():
         if name in options:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from raychains.chain.sample_index import expected_samples
+from raychains.coordination import coordinator as c
 from raychains.core.errors import RaychainsError, StorageRefused, UserError, format_error
 from raychains.core.spec import ChainSpec
 from raychains.orchestration import process_identity
-from raychains.orchestration.workers import CLOCK, Clock
-from raychains.planning import coordinator as c
+from raychains.orchestration.cluster.workers import CLOCK, Clock
 from raychains.store import ChainStore, Storage
 from raychains.store.leases import RENEW_EVERY, SECOND, STALE_AFTER, Claim, Entry, Leases
 

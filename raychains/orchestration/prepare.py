@@ -12,7 +12,7 @@ from typing import Any
 from raychains.core.errors import UserError
 from raychains.data.prepared.manifest import NAME, Manifest
 from raychains.data.prepared.plan import Plan, Work, Written, encode, read_report, report_of, unfinished
-from raychains.orchestration import ray_watch
+from raychains.orchestration.cluster import ray_watch
 from raychains.store import Storage
 
 PLAN, REPORTS = "plan.json", "reports"

@@ -46,7 +46,7 @@ from raychains.report.console import standard_output
 from raychains.store import ChainStore, Storage, finished_chains
 
 if TYPE_CHECKING:
-    from raychains.orchestration.worker_pool import WorkerPool
+    from raychains.orchestration.cluster.worker_pool import WorkerPool
 
 HOUR = 3600.0
 CORRUPTIONS = 2

@@ -10,18 +10,18 @@ from ray.exceptions import RayTaskError
 
 from raychains import __version__
 from raychains.api.drivers import placement
+from raychains.coordination.capacity import Node
+from raychains.coordination.coordinator import SlotReady
 from raychains.core.config import Run
-from raychains.orchestration import resource_wait
-from raychains.orchestration.chain_worker import ChainWorker
-from raychains.orchestration.chain_workers import PENDING, ChainWorkers, Waiting
-from raychains.orchestration.evaluator_pool import Evaluators
-from raychains.orchestration.messages import EvaluationConfig
-from raychains.orchestration.ray_workers import RayWorkers, failure
-from raychains.orchestration.resource_config import ResourceConfig, Slots
-from raychains.orchestration.resource_wait import ResourceWait
-from raychains.orchestration.workers import Names
-from raychains.planning.capacity import Node
-from raychains.planning.coordinator import SlotReady
+from raychains.orchestration.chains.chain_worker import ChainWorker
+from raychains.orchestration.chains.messages import EvaluationConfig
+from raychains.orchestration.cluster.ray_workers import RayWorkers, failure
+from raychains.orchestration.cluster.resource_config import ResourceConfig, Slots
+from raychains.orchestration.cluster.workers import Names
+from raychains.orchestration.run import resource_wait
+from raychains.orchestration.run.chain_workers import PENDING, ChainWorkers, Waiting
+from raychains.orchestration.run.evaluator_pool import Evaluators
+from raychains.orchestration.run.resource_wait import ResourceWait
 from raychains.store import Storage
 from tests.checks import refused
 from tests.orchestration.recorded import Recorded
@@ -270,8 +270,8 @@ def test_while_a_chain_runs_nothing_ends() -> None:
 
 
 def test_trials_of_a_sweep_without_room_end_it_after_the_timeout_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    from raychains.orchestration import ray_private
-    from raychains.orchestration.sweep_experiment import TrialWait
+    from raychains.orchestration.cluster import ray_private
+    from raychains.orchestration.tune.sweep_experiment import TrialWait
 
     alive = True
     monkeypatch.setattr(ray_private, "any_actor_alive", lambda: alive)

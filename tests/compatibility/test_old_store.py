@@ -25,7 +25,7 @@ from raychains.chain.chain import Chain
 from raychains.cli import main
 from raychains.core.sample import Sample
 from raychains.core.spec import ChainSpec
-from raychains.orchestration.worker_pool import WorkerPool
+from raychains.orchestration.cluster.worker_pool import WorkerPool
 from raychains.store import Storage
 from raychains.store.chain_store import ChainStore
 from tests.checks import refused

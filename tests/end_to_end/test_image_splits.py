@@ -14,9 +14,9 @@ import raychains as rc
 from raychains.api.drivers import placement
 from raychains.core.config import Evaluate
 from raychains.data import sets
-from raychains.orchestration.chain_worker import ChainWorker
-from raychains.orchestration.evaluation_worker import EvaluationWorker
-from raychains.orchestration.messages import ChainWorkerConfig, EvaluatorConfig
+from raychains.orchestration.chains.chain_worker import ChainWorker
+from raychains.orchestration.chains.messages import ChainWorkerConfig, EvaluatorConfig
+from raychains.orchestration.run.evaluation_worker import EvaluationWorker
 from raychains.store import ChainStore, codec
 from tests.checks import refused
 from tests.orchestration.threads import keep_this_process

@@ -10,7 +10,7 @@ import pytest
 
 from raychains.api.drivers import placement
 from raychains.core.config import Run
-from raychains.orchestration.run import run_chains
+from raychains.orchestration.run.launch import run_chains
 from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage
 from tests.data.prepared.made import folder_of_classes, prepared

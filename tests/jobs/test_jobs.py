@@ -43,7 +43,7 @@ SKIPPED = (
 """Commands of the page."""
 CONNECT = """
 import sys
-from raychains.orchestration import session
+from raychains.orchestration.cluster import session
 session.NOTICE, session.FIRST_WORKER = 1.0, 2.0
 try:
     session.connect(sys.argv[1])
@@ -52,7 +52,7 @@ except session.UserError as error:
 """
 LOCAL = """
 import os, sys, ray
-from raychains.orchestration import session
+from raychains.orchestration.cluster import session
 
 def where():
     import extra_ten

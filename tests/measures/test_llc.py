@@ -29,7 +29,7 @@ from raychains.chain.chain import Chain
 from raychains.core.sample import Sample
 from raychains.core.spec import stream_seed
 from raychains.measures import llc, named, temperatures
-from raychains.orchestration.thread_workers import ThreadWorkers
+from raychains.orchestration.cluster.thread_workers import ThreadWorkers
 from raychains.store import ChainStore, initial_states
 from raychains.tasks import Task
 from tests.measures.localised import measured

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from raychains.orchestration.workers import ActorOptions
-from raychains.planning.capacity import Node
+from raychains.coordination.capacity import Node
+from raychains.orchestration.cluster.workers import ActorOptions
 
 
 @dataclass(eq=False)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from raychains.api.drivers import placement
+from raychains.coordination.capacity import Node
 from raychains.core.config import Run
-from raychains.orchestration.evaluation_worker import EvaluationWorker
-from raychains.orchestration.evaluator_pool import Evaluators
-from raychains.orchestration.messages import EvaluationConfig, EvaluatorConfig
-from raychains.orchestration.resource_config import ResourceConfig, Slots
-from raychains.planning.capacity import Node
+from raychains.orchestration.chains.messages import EvaluationConfig, EvaluatorConfig
+from raychains.orchestration.cluster.resource_config import ResourceConfig, Slots
+from raychains.orchestration.run.evaluation_worker import EvaluationWorker
+from raychains.orchestration.run.evaluator_pool import Evaluators
 from tests.checks import refused
 from tests.orchestration.recorded import Recorded
 from tests.orchestration.threads import ThreadWorkers
@@ -73,8 +73,8 @@ import json, sys
 from pathlib import Path
 import ray
 import raychains as rc
-from raychains.orchestration.resource_config import ResourceConfig
-from raychains.orchestration.run import run_chains
+from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.run.launch import run_chains
 from raychains.store import Storage
 from tests.cluster.tasks import Gated, places
 from tests.orchestration.worlds import Diary, comparison

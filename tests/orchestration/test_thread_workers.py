@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from raychains.orchestration.thread_workers import ThreadWorkers, settle
-from raychains.orchestration.workers import ActorOptions, CallFailed
+from raychains.orchestration.cluster.thread_workers import ThreadWorkers, settle
+from raychains.orchestration.cluster.workers import ActorOptions, CallFailed
 
 
 class Counter:

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from raychains.orchestration.chain_dispatch import ChainDispatch
-from raychains.orchestration.evaluation_queue import EvaluationQueue
-from raychains.orchestration.evaluator_pool import JobQueue
+from raychains.coordination.coordinator import Coordinator, Freed, Recover, SlotLost
 from raychains.orchestration.lease import Lease, PeerDrivers
-from raychains.planning.coordinator import Coordinator, Freed, Recover, SlotLost
+from raychains.orchestration.run.chain_dispatch import ChainDispatch
+from raychains.orchestration.run.evaluation_queue import EvaluationQueue
+from raychains.orchestration.run.evaluator_pool import JobQueue
 from raychains.store import ChainStore
 from raychains.store.leases import Claim, Watch
 

@@ -13,18 +13,18 @@ from functools import cache, partial
 from typing import Any
 from unittest import mock
 
+from raychains.coordination.capacity import Node as Resources
 from raychains.core import retry
 from raychains.core.errors import RaychainsError, UserError
-from raychains.orchestration import driver as driver_module
 from raychains.orchestration import lease as lease_module
-from raychains.orchestration.evaluation_worker import EvaluationWorker
+from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.cluster.workers import ActorOptions
 from raychains.orchestration.lease import Lease
-from raychains.orchestration.outcome import DriverOutcome
-from raychains.orchestration.resource_config import ResourceConfig
-from raychains.orchestration.run import driver_of
-from raychains.orchestration.workers import ActorOptions
+from raychains.orchestration.run import driver as driver_module
+from raychains.orchestration.run.evaluation_worker import EvaluationWorker
+from raychains.orchestration.run.launch import driver_of
+from raychains.orchestration.run.outcome import DriverOutcome
 from raychains.planning import gradient_evaluations
-from raychains.planning.capacity import Node as Resources
 from raychains.planning.comparison import Comparison
 from raychains.store import ChainStore
 from raychains.store import chain_store as chains_module

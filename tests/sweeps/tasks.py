@@ -15,7 +15,7 @@ import ray
 from torch import Tensor, distributed, nn
 
 from raychains.evaluation.evaluation import Evaluation
-from raychains.orchestration import ray_private
+from raychains.orchestration.cluster import ray_private
 from raychains.tasks.digits import Digits
 
 

@@ -13,7 +13,7 @@ from raychains import samplers, schedules
 from raychains.core.config import Run, Sweep
 from raychains.core.errors import Interrupted, UserError
 from raychains.core.spec import ChainSpec, Part
-from raychains.orchestration.sweep_experiment import SweepOutcome
+from raychains.orchestration.tune.sweep_experiment import SweepOutcome
 from raychains.planning import methods, sweep_points
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.presets import default_arms
@@ -166,7 +166,7 @@ def test_a_sweep_that_is_resumed_judges_by_the_bins_that_it_began_with(
         seen.append(options.bins)
         return SweepOutcome((), {}, stopped=True)
 
-    monkeypatch.setattr("raychains.orchestration.sweep_experiment.run", stopped)
+    monkeypatch.setattr("raychains.orchestration.tune.sweep_experiment.run", stopped)
     monkeypatch.setattr("raychains.api.run_context.on_ray", lambda options, again, callback, drive: drive())
     about: dict[str, Any] = {
         "task": "digits",

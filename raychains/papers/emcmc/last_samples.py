@@ -13,7 +13,7 @@ from raychains.core import gpus
 from raychains.core.spec import ChainSpec
 from raychains.core.threads import threads
 from raychains.models.batchnorm import has_batchnorm
-from raychains.orchestration.point_evaluation import PointEvaluator
+from raychains.orchestration.run.point_evaluation import PointEvaluator
 from raychains.papers import NOT_SMOKE
 from raychains.papers.completed_run import CompletedRun, cell, kept
 from raychains.papers.csgmcmc import cifar
