@@ -49,8 +49,8 @@ Positive = Annotated[float | None, Form(check=positive)]
 NotNegative = Annotated[float | None, Form(check=at_least_0)]
 PerSampler = float | str | Mapping[Any, Any] | None
 IntegerPerSampler = int | str | Mapping[Any, Any] | None
-Duration = Annotated[float | str, Form(metavar="TIME", check=seconds)]
-MaybeDuration = Annotated[float | str | None, Form(metavar="TIME", check=seconds)]
+Duration = Annotated[float | str, Form(metavar="TIME", convert=seconds)]
+MaybeDuration = Annotated[float | str | None, Form(metavar="TIME", convert=seconds)]
 Names = Annotated[Sequence[str], Form()]
 Patterns = Annotated[Sequence[str], Form(metavar="PATTERN …")]
 Settings = Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=VALUE …")]
