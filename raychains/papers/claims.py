@@ -15,7 +15,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from raychains.evaluation.evaluation import Array
-from raychains.papers import ALL, published_table
+from raychains.papers import published_table
+from raychains.papers.scales import ALL
 
 Direction = Literal["less", "greater", "equal"]
 Rule = Literal["welch", "paired", "one-sample"]

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from raychains.core.errors import RaychainsError, UserError
 from raychains.evaluation.evaluation import Array
 from raychains.inference import results
+from raychains.inference.run_data import RunData
 from raychains.planning import Arm, Comparison
 from raychains.planning.presets.named import Preset
 from raychains.store import RunStore
@@ -48,6 +49,11 @@ class CompletedRun:
         """Return the arm of the preset's variant of that name."""
         names = [v.name for v in self.preset.variants]
         return self.comparison.arms[names.index(variant)]
+
+    @cached_property
+    def data(self) -> RunData:
+        """The run as measures read it: its chains' samples and draws."""
+        return RunData(self.store, self.comparison)
 
     @cached_property
     def results(self) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from raychains.core.config import Reproduce
 from raychains.core.errors import UserError, unknown_name
 from raychains.data import catalogue, tabular
 from raychains.data.root import data_root, root_of, rooted
-from raychains.papers import ALL, NOT_SMOKE, PAPERS, SCALES
+from raychains.papers.scales import ALL, NOT_SMOKE, PAPERS, SCALES
 from raychains.report.console import fitting, say, standard_output
 
 DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "notmnist": "notMNIST (sample)", "cifar10": "CIFAR-10"}
@@ -38,7 +38,7 @@ class Listing:
     name: str
     """As on the command line: ``table2``, ``emcmc-fig3``."""
     module: str
-    """The module of this package that holds it among its ``EXPERIMENTS``."""
+    """The module of this package that declares its `Study`."""
     paper: str
     """A key of `PAPERS`."""
     where: str

@@ -15,9 +15,10 @@ import pyarrow as pa
 from raychains.core.errors import UserError
 from raychains.core.spec import check_format
 from raychains.inference import results
-from raychains.papers import PAPERS, SCALES, published_table
+from raychains.papers import published_table
 from raychains.papers.claims import LEVEL, VERDICTS, Claim, Of, Verdict, holm, in_words, judge
-from raychains.papers.experiment import Experiment, chosen
+from raychains.papers.scales import PAPERS, SCALES
+from raychains.papers.study import Study, chosen
 from raychains.report import run_page
 from raychains.store import RunStore, Storage
 from raychains.store.filesystem import json_bytes
@@ -108,9 +109,7 @@ def _path(*names: str) -> str:
 # One experiment
 
 
-def table_of(
-    experiment: Experiment, scale: str, cells: pd.DataFrame, about: Mapping[str, Any]
-) -> published_table.Table:
+def table_of(experiment: Study, scale: str, cells: pd.DataFrame, about: Mapping[str, Any]) -> published_table.Table:
     """Return the experiment's table, published values beside ours; cells that are missing have a reason."""
     needless = _needless(experiment, cells)
     replaces = {
@@ -136,21 +135,21 @@ def table_of(
     )
 
 
-def _needless(experiment: Experiment, cells: pd.DataFrame) -> set[str]:
+def _needless(experiment: Study, cells: pd.DataFrame) -> set[str]:
     """Return the parts that stand for another one which was run itself."""
     present = set(cells["part"])
     run = {p.label for p in experiment.parts if p.name in present}
     return {p.name for p in experiment.parts if p.stands_for and p.stands_for in run}
 
 
-def verdicts(experiment: Experiment, scale: str, cells: pd.DataFrame) -> list[Verdict]:
+def verdicts(experiment: Study, scale: str, cells: pd.DataFrame) -> list[Verdict]:
     """Return the verdicts on the experiment's claims at a scale, of those whose parts were run for themselves."""
     present = set(cells["part"]) - _needless(experiment, cells)
     judged = [_judged(experiment, c, cells) for c in experiment.claims if scale in c.scales and c.part in present]
     return holm(judged) if experiment.family else judged
 
 
-def correction(experiment: Experiment, count: int) -> str:
+def correction(experiment: Study, count: int) -> str:
     """Return the sentence on how so many judged claims are corrected; empty where they are not."""
     if not (experiment.family and count):
         return ""
@@ -161,7 +160,7 @@ def correction(experiment: Experiment, count: int) -> str:
     )
 
 
-def _judged(experiment: Experiment, claim: Claim, cells: pd.DataFrame) -> Verdict:
+def _judged(experiment: Study, claim: Claim, cells: pd.DataFrame) -> Verdict:
     left = _values(claim, claim.left, cells)
     right = _values(claim, claim.right, cells) if isinstance(claim.right, Of) else {}
     if claim.rule == "paired":
@@ -185,7 +184,7 @@ def _stored_verdict(verdict: Verdict, scale: str) -> dict[str, Any]:
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in fields.items()}
 
 
-def write(experiment: Experiment, folder: Folder) -> list[Verdict]:
+def write(experiment: Study, folder: Folder) -> list[Verdict]:
     """Draw an experiment's page again: table.md, table.tex, table.parquet, claims.parquet, figures/ and index.html.
 
     Raises:
@@ -242,7 +241,7 @@ def _numbered(table: published_table.Table) -> dict[str, int]:
 class Reproduced:
     """One experiment after it was run as far as it could be."""
 
-    experiment: Experiment
+    experiment: Study
     folder: Folder
     about: Mapping[str, Any]
     verdicts: Sequence[Verdict]
@@ -260,7 +259,7 @@ class Reproduced:
 class Entry:
     """One experiment's folder on the index."""
 
-    experiment: Experiment
+    experiment: Study
     about: Mapping[str, Any]
     claims: Sequence[tuple[str, str]]
     """(verdict, its line)"""

@@ -38,9 +38,9 @@ from raychains.data.prepared import local_preparation
 from raychains.data.root import rooted
 from raychains.papers import contents, pages, plan_status, reproduce_terminal
 from raychains.papers.completed_run import CompletedRun, Computation, joined
-from raychains.papers.experiment import Tables, chosen
 from raychains.papers.pages import Folder, Reproduced
 from raychains.papers.plan_status import PlannedPart, PlannedReproduction
+from raychains.papers.study import Tables, chosen
 from raychains.planning import events
 from raychains.report.console import standard_output
 from raychains.store import ChainStore, Storage, finished_chains

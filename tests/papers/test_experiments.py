@@ -14,9 +14,9 @@ import pytest
 
 from raychains.papers import ALL, published_table
 from raychains.papers.claims import Direction, Of, Rule
-from raychains.papers.experiment import Experiment, printed
 from raychains.papers.pages import EMPTY as EMPTY_CELLS
 from raychains.papers.pages import Folder
+from raychains.papers.study import Study, printed
 from raychains.store import Storage
 from tests.papers.planned import every, planned
 from tests.spread import spread
@@ -61,7 +61,7 @@ def test_no_part_is_refused_at_a_larger_scale(name: str, scale: str) -> None:
 
 
 @pytest.mark.parametrize("one", every().values(), ids=every())
-def test_claims_and_published_values_can_be_judged(one: Experiment) -> None:
+def test_claims_and_published_values_can_be_judged(one: Study) -> None:
     for c in one.claims:
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", c.name) and c.text.strip()
         assert c.direction in get_args(Direction) and c.rule in get_args(Rule)
@@ -75,7 +75,7 @@ def test_claims_and_published_values_can_be_judged(one: Experiment) -> None:
 
 
 @pytest.mark.parametrize("one", every().values(), ids=every())
-def test_stored_cells_have_headings_and_each_repeat_once(one: Experiment) -> None:
+def test_stored_cells_have_headings_and_each_repeat_once(one: Study) -> None:
     folder = Folder(Storage(str(ROOT / "docs/results")), "", one.name)
     about, cells = folder.about(), folder.stored().get("cells", EMPTY_CELLS)
     assert about is not None

@@ -15,9 +15,9 @@ from raychains import samplers, schedules, tasks
 from raychains.data import standins
 from raychains.data.root import rooted
 from raychains.evaluation.regression import reduce_regression
-from raychains.papers.experiment import OURS, PUBLISHED
 from raychains.papers.regression import bde_table, uci_table
 from raychains.papers.regression.regression_methods import EQUAL_COST, LABELS, MORE, Size
+from raychains.papers.study import OURS, PUBLISHED
 from raychains.planning import gradient_evaluations
 from tests.papers.planned import chains, every, planned
 

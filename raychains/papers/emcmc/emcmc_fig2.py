@@ -16,15 +16,9 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from scipy import stats
 
+from raychains import papers as rp
 from raychains.core.sample import THETA
 from raychains.evaluation.evaluation import Array
-from raychains.papers import NOT_SMOKE
-from raychains.papers.claims import claim
-from raychains.papers.completed_run import Computation, cell
-from raychains.papers.contents import listed
-from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, styles
-from raychains.papers.experiment import figure as drawing
-from raychains.papers.published_table import Heading
 from raychains.plotting.layout import COUNT, legend, panels
 from raychains.plotting.style import ALARM, HUES, MUTED, Drawing
 from raychains.samplers import SGD, SGLD, Sampler
@@ -138,7 +132,7 @@ def diagonal_density(setup: Setup, x: Array, extra: float = 0.0) -> Array:
 
 # The experiment
 
-STYLES = styles(NAMES, "sgd other 2, sgld decreasing 0, emcmc cyclical 0")
+STYLES = rp.styles(NAMES, "sgd other 2, sgld decreasing 0, emcmc cyclical 0")
 SEEDS = {"smoke": 40, "cpu": 1000, "gpu": 1000, "paper": 1000}
 EVERY = 40
 """Steps between points of the curves."""
@@ -157,7 +151,7 @@ def setup(part: str, scale: str) -> Setup:
     return dataclasses.replace(made, steps=made.smoke_steps) if scale == "smoke" else made
 
 
-def stepped(work: Computation) -> Tables:
+def stepped(work: rp.Computation) -> rp.Tables:
     """Return where every chain ends at one step size; the share in the flat mode after each step; some ends and one
     path."""
     setting, seeds = setup(work.part, work.scale), SEEDS[work.scale]
@@ -168,7 +162,7 @@ def stepped(work: Computation) -> Tables:
             what, at, named = row["what"], row["at"], {"part": work.part, "row": method, "variable": row["variable"]}
             if what == "end":
                 flat = float(flat_share(setting, np.array([row["x"], row["y"]])))
-                cells.append(cell(work.part, method, row["variable"], at, flat, samples=1))
+                cells.append(rp.cell(work.part, method, row["variable"], at, flat, samples=1))
             if what == "share":
                 curves.append({**named, "step": at, "share": row["x"]})
             if what == "path" or (what == "end" and at < SHOWN):
@@ -195,7 +189,7 @@ def _ends(setting: Setup, method: str, seeds: int) -> list[dict[str, Any]]:
     return made
 
 
-def law(work: Computation) -> Tables:
+def law(work: rp.Computation) -> rp.Tables:
     """Return the laws of both variables, far from the limit of stability: shares by chain, and histograms."""
     setting, seeds = setup(LAW, work.scale), SEEDS[work.scale]
     burn_in, every = (0, 20) if work.scale == "smoke" else (setting.steps * 2 // 3, LAW_EVERY)
@@ -217,7 +211,7 @@ def law(work: Computation) -> Tables:
         mine = table[table["variable"] == variable]
         by = mine.groupby("seed")["flat"]
         cells += [
-            cell(LAW, "emcmc", variable, int(str(seed)), float(value), samples=int(n))
+            rp.cell(LAW, "emcmc", variable, int(str(seed)), float(value), samples=int(n))
             for (seed, value), n in zip(by.mean().items(), by.size(), strict=True)
         ]
         along = (mine["x"] + mine["y"]).to_numpy() / np.sqrt(2)
@@ -298,7 +292,7 @@ def _laws(axis: Axes, histogram: pd.DataFrame) -> None:
     axis.legend(loc="upper left")
 
 
-SHARES = drawing(
+SHARES = rp.figure(
     "curve histogram",
     _shares,
     name="shares",
@@ -310,7 +304,7 @@ SHARES = drawing(
 )
 
 
-_claim = partial(claim, must_decide=True, scales=NOT_SMOKE)
+_claim = partial(rp.claim, must_decide=True, scales=rp.NOT_SMOKE)
 MORE_OFTEN = "Entropy-MCMC is in the flat mode more often than"
 CLAIMS = (
     _claim("sgd-sharp", "SGD ends in the sharp mode.", "large-step", THETA, "sgd", "less", 0.5),
@@ -346,36 +340,38 @@ CLAIMS = (
 )
 
 
-def settings(scale: str) -> list[Setting]:
+def settings(scale: str) -> list[rp.Setting]:
     mixed = SETUPS[LAW]
     return [
-        Setting("centres", "(−1, −1) and (1, 1), of equal depth", OURS),
-        Setting("σ of the sharp and the flat mode", f"{LARGE.sharp:g}, {LARGE.flat:g}", OURS),
-        Setting("start", "the ridge", PUBLISHED),
-        Setting("where the ridge is", "(−2/3, −2/3)", OURS),
-        Setting("other starts", "the middle of the sharp and of the flat mode", OURS),
-        Setting("lr", f"{LARGE.lr:g} and {SMALL.lr:g}, constant", OURS),
-        Setting("η", f"{LARGE.eta:g}", OURS),
-        Setting("T", "1", OURS),
-        Setting("steps", f"{setup('large-step', scale).steps:,}", OURS),
-        Setting("laws: σ, lr, η", f"{mixed.sharp:g} and {mixed.flat:g}, {mixed.lr:g}, {mixed.eta:g}", OURS),
-        Setting("laws: steps", f"{setup(LAW, scale).steps:,}", OURS),
-        Setting("chains", f"{SEEDS[scale]:,}", OURS),
+        rp.Setting("centres", "(−1, −1) and (1, 1), of equal depth", rp.OURS),
+        rp.Setting("σ of the sharp and the flat mode", f"{LARGE.sharp:g}, {LARGE.flat:g}", rp.OURS),
+        rp.Setting("start", "the ridge", rp.PUBLISHED),
+        rp.Setting("where the ridge is", "(−2/3, −2/3)", rp.OURS),
+        rp.Setting("other starts", "the middle of the sharp and of the flat mode", rp.OURS),
+        rp.Setting("lr", f"{LARGE.lr:g} and {SMALL.lr:g}, constant", rp.OURS),
+        rp.Setting("η", f"{LARGE.eta:g}", rp.OURS),
+        rp.Setting("T", "1", rp.OURS),
+        rp.Setting("steps", f"{setup('large-step', scale).steps:,}", rp.OURS),
+        rp.Setting("laws: σ, lr, η", f"{mixed.sharp:g} and {mixed.flat:g}, {mixed.lr:g}, {mixed.eta:g}", rp.OURS),
+        rp.Setting("laws: steps", f"{setup(LAW, scale).steps:,}", rp.OURS),
+        rp.Setting("chains", f"{SEEDS[scale]:,}", rp.OURS),
     ]
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("emcmc-fig2"),
-        parts=tuple(
-            Part(name=name, label=one.label, computed=law if name == LAW else stepped) for name, one in SETUPS.items()
-        ),
-        rows=NAMES,
-        columns=(Heading(THETA, "θ in the flat mode", decimals=3), Heading(ANCHOR, "θₐ in the flat mode", decimals=3)),
-        absent="only Entropy-MCMC has θₐ, and the laws are its own",
-        claims=CLAIMS,
-        settings=settings,
-        differences=f"""
+STUDY = rp.Study(
+    **rp.listed("emcmc-fig2"),
+    parts=tuple(
+        rp.Part(name=name, label=one.label, computed=law if name == LAW else stepped) for name, one in SETUPS.items()
+    ),
+    rows=NAMES,
+    columns=(
+        rp.Heading(THETA, "θ in the flat mode", decimals=3),
+        rp.Heading(ANCHOR, "θₐ in the flat mode", decimals=3),
+    ),
+    absent="only Entropy-MCMC has θₐ, and the laws are its own",
+    claims=CLAIMS,
+    settings=settings,
+    differences=f"""
 smoke: 40 chains of a few hundred steps: this only shows that everything runs.
 cpu gpu paper: The paper prints one path of each method and no settings that are readable in our text: the widths, lr
     and η are ours, found where the published picture appears. Here 1,000 chains of each are counted.
@@ -384,6 +380,5 @@ cpu gpu paper: That is near the sharp mode's limit of stability: lr times its la
     of lr it is {SMALL.instability("emcmc"):.2f}, and the effect is gone: it is one of the step size.
 cpu gpu paper: In the limit of small steps θ has the original posterior whatever η is; only θₐ is drawn to flat regions.
 """,
-        figures=figures,
-    ),
+    figures=figures,
 )

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from raychains.papers.completed_run import CompletedRun
-from raychains.papers.contents import listed
+from raychains import papers as rp
 from raychains.papers.csgmcmc import cifar
 from raychains.papers.emcmc.emcmc_chains import DIFFERENCES, LABELS, NAMES, below, preset, settings
-from raychains.papers.experiment import Experiment, Tables, printed
-from raychains.papers.published_table import Heading
 
 ACCURACY, NLL = "accuracy", "nll"
 PRINTED = """
@@ -23,25 +20,21 @@ emcmc: 95.69 | 79.16
 CLAIMED = {ACCURACY: "is more accurate", NLL: "has a lower test NLL"}
 
 
-def tables(run: CompletedRun) -> Tables:
+def tables(run: rp.CompletedRun) -> rp.Tables:
     return {"cells": run.cells(NAMES.keys(), [ACCURACY, NLL])}
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("emcmc-table1"),
-        parts=cifar.parts(preset, tables, cifar.OF_TABLES),
-        rows=NAMES,
-        columns=(Heading(ACCURACY, "Accuracy", "%", 2), Heading(NLL, "NLL", "nats", 4)),
-        values=printed(
-            PRINTED, [(d, ACCURACY) for d in cifar.OF_TABLES], "Li & Zhang 2024, Table 1", provenance="from memory"
-        ),
-        claims=tuple(
-            c
-            for d in cifar.OF_TABLES
-            for c in below(d, CLAIMED, f"Entropy-MCMC {{what}} than {{other}} on {LABELS[d]}.")
-        ),
-        settings=settings,
-        differences=DIFFERENCES,
+STUDY = rp.Study(
+    **rp.listed("emcmc-table1"),
+    parts=cifar.parts(preset, tables, cifar.OF_TABLES),
+    rows=NAMES,
+    columns=(rp.Heading(ACCURACY, "Accuracy", "%", 2), rp.Heading(NLL, "NLL", "nats", 4)),
+    values=rp.printed(
+        PRINTED, [(d, ACCURACY) for d in cifar.OF_TABLES], "Li & Zhang 2024, Table 1", provenance="from memory"
     ),
+    claims=tuple(
+        c for d in cifar.OF_TABLES for c in below(d, CLAIMED, f"Entropy-MCMC {{what}} than {{other}} on {LABELS[d]}.")
+    ),
+    settings=settings,
+    differences=DIFFERENCES,
 )
