@@ -20,14 +20,14 @@ STYLES = rp.styles(
     "sgd other 2, sgdm other 1, snapshot-sgdm other 0, sgld decreasing 0, sghmc decreasing 1, csgld cyclical 0, "
     "csghmc cyclical 1",
 )
-LENGTHS: Mapping[str, Mapping[str, Any]] = {
-    "smoke": {"epochs": 4, "repeats": 2, "cycles": 2, "samples_per_cycle": 2, "exploration": 0.0},
-    "cpu": {"epochs": 40, "repeats": 3},
-    "gpu": {"epochs": 40, "repeats": 5},
-    "paper": {"epochs": 40, "repeats": 3},
+SIZES: Mapping[str, rp.Size] = {
+    "smoke": rp.Size(epochs=4, repeats=2, cycles=2),
+    "cpu": rp.Size(epochs=40, repeats=3),
+    "gpu": rp.Size(epochs=40, repeats=5),
+    "paper": rp.Size(epochs=40, repeats=3),
 }
-CYCLICAL = ("cycles", "samples_per_cycle", "exploration")
-"""Those of these options that cyclical methods alone have."""
+SHORT_CYCLES = {"cycles": 2, "samples_per_cycle": 2, "exploration": 0.0}
+"""Options of scale smoke that cyclical methods alone have."""
 SURE = "sure"
 """Share of letters below half a nat, in per cent."""
 EVERY = 2
@@ -39,12 +39,11 @@ PAIRS += [("sgld", "sgd"), ("sghmc", "sgdm"), ("snapshot-sgdm", "sgdm")]
 def preset(scale: str) -> rp.Preset:
     """Return mnist-uncertainty, each variant under its method's name."""
     known = rp.named("mnist-uncertainty")
-    common = {k: v for k, v in LENGTHS[scale].items() if k not in CYCLICAL}
     variants = [
         dataclasses.replace(v, name=v.sampler, options=_short(v) if scale == "smoke" else v.options)
         for v in known.variants
     ]
-    return dataclasses.replace(known, options={**known.options, **common}, variants=variants)
+    return SIZES[scale].preset(known.name, known.about, known.task, variants, schedule=known.schedule)
 
 
 def _short(variant: rp.Variant) -> dict[str, Any]:
@@ -52,7 +51,7 @@ def _short(variant: rp.Variant) -> dict[str, Any]:
     if variant.sampler in ("sgld", "sghmc"):
         return {**variant.options, "schedule_settings": ("samples=1",)}
     if variant.sampler in ("snapshot-sgdm", "csgld", "csghmc"):
-        return {**variant.options, **{k: LENGTHS["smoke"][k] for k in CYCLICAL}}
+        return {**variant.options, **SHORT_CYCLES}
     return dict(variant.options)
 
 
@@ -114,11 +113,11 @@ STUDY = rp.Study(
     ),
     settings=lambda scale: (
         rp.Setting("network", "MLP 784-400-400-10", rp.OURS),
-        rp.Setting("epochs", str(LENGTHS[scale]["epochs"]), rp.OURS),
+        rp.Setting("epochs", str(SIZES[scale].epochs), rp.OURS),
         rp.Setting("M, samples a cycle", "4, 3" if scale != "smoke" else "2, 2", rp.OURS),
         rp.Setting("step sizes, batch, λ", "docs/reference: tasks.md, presets.md", rp.OURS),
         rp.Setting("T", "1", rp.OURS),
-        rp.Setting("repeats", str(LENGTHS[scale]["repeats"]), rp.OURS),
+        rp.Setting("repeats", str(SIZES[scale].repeats), rp.OURS),
     ),
     differences="""
 smoke cpu gpu paper: The paper says three fully connected layers and gives no other setting of this experiment: all of

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,9 +14,9 @@ from matplotlib.figure import Figure
 from raychains import papers as rp
 from raychains.report.figures import density_figure
 
-STEPS = {"smoke": 2_000, "cpu": 50_000, "gpu": 50_000, "paper": 50_000}
-REPEATS = {"smoke": 4, "cpu": 100, "gpu": 100, "paper": 10}
-CYCLES = {"smoke": 4, "cpu": 30, "gpu": 30, "paper": 30}
+SIZES = dict.fromkeys(rp.NOT_SMOKE, rp.Size(repeats=100, cycles=30, options={"steps": 50_000}))
+SIZES |= {"paper": replace(SIZES["paper"], repeats=10)}
+SIZES |= {"smoke": rp.Size(repeats=4, cycles=4, options={"steps": 2_000})}
 NAMES = {"sgld": "SGLD", "csgld": "cSGLD", "sgld-4": "4 × SGLD", "csgld-4": "4 × cSGLD"}
 MODES, INDEPENDENT = "modes", "independent"
 TOLERANCE = 0.5
@@ -32,26 +33,26 @@ PRINTED = rp.printed(
 
 def preset(scale: str) -> rp.Preset:
     """Return SGLD and cSGLD, one chain and four: the single ones are the first of the four."""
-    cyclical = {"cycles": CYCLES[scale]}
-    return rp.Preset(
-        name="mixture",
-        about="mode coverage of 25 Gaussians (Zhang et al. 2020, Table 4, Figs. 2 and 5)",
-        task="mixture25",
-        schedule="decreasing",
-        options={"steps": STEPS[scale], "repeats": REPEATS[scale], "seed": 11},
-        variants=[
-            rp.Variant("sgld", sampler="sgld", options={"chains": 1}),
-            rp.Variant("csgld", sampler="csgld", options={"chains": 1, **cyclical}),
+    cyclical = {"cycles": SIZES[scale].cycles}
+    return SIZES[scale].preset(
+        "mixture",
+        "mode coverage of 25 Gaussians (Zhang et al. 2020, Table 4, Figs. 2 and 5)",
+        "mixture25",
+        [
+            rp.Variant("sgld", sampler="sgld"),
+            rp.Variant("csgld", sampler="csgld", options=cyclical),
             rp.Variant("sgld-4", sampler="sgld", options={"chains": 4}),
             rp.Variant("csgld-4", sampler="csgld", options={"chains": 4, **cyclical}),
         ],
+        schedule="decreasing",
+        seed=11,
     )
 
 
 def independent(row: str, scale: str) -> float:
     """Return the modes that are met if every cycle, or every chain whose step only falls, lands in one of 25 at
     random."""
-    draws = (4 if row.endswith("-4") else 1) * (CYCLES[scale] if row.startswith("c") else 1)
+    draws = (4 if row.endswith("-4") else 1) * (SIZES[scale].cycles if row.startswith("c") else 1)
     return float(25 * (1 - (1 - 1 / 25) ** draws))
 
 
@@ -87,16 +88,16 @@ def _draw(rows: Sequence[str], cells: pd.DataFrame, grid: pd.DataFrame) -> Figur
 
 def settings(scale: str) -> list[rp.Setting]:
     """Return the settings: as published, but for the number of repeats."""
-    ours = rp.OURS if scale == "smoke" else rp.PUBLISHED
+    size, ours = SIZES[scale], rp.OURS if scale == "smoke" else rp.PUBLISHED
     return [
-        rp.Setting("K", f"{STEPS[scale]:,}", ours),
+        rp.Setting("K", f"{size.options['steps']:,}", ours),
         rp.Setting("step size of SGLD", "0.05 k^-0.55", rp.PUBLISHED),
         rp.Setting("step size of cSGLD", "cosine from 0.09", rp.PUBLISHED),
-        rp.Setting("M", str(CYCLES[scale]), ours),
+        rp.Setting("M", str(size.cycles), ours),
         rp.Setting("β", "1/4", rp.PUBLISHED),
         rp.Setting("start", "uniform on [−10, 10]²", rp.PUBLISHED),
         rp.Setting("covered", "more than 100 draws within 0.25", rp.PUBLISHED),
-        rp.Setting("repeats", str(REPEATS[scale]), rp.PUBLISHED if scale == "paper" else rp.OURS),
+        rp.Setting("repeats", str(size.repeats), rp.PUBLISHED if scale == "paper" else rp.OURS),
     ]
 
 

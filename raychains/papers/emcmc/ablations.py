@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 
 from raychains import papers as rp
 from raychains.papers.emcmc.emcmc_chains import T
-from raychains.planning.presets import named as presets
 from raychains.plotting.layout import grid
 from raychains.plotting.style import HUES
 
@@ -22,11 +21,11 @@ DIGITS, CIFAR = "digits", "cifar10"
 SCHEDULES = ("constant", "linear", "exponential", "step", "cyclical")
 """Table 6's."""
 GROUPS = ("eta", "temperature", "schedule", "variables", "batchnorm", "burn-in", "update", "augmentation")
-SIZES: Mapping[str, Mapping[str, Any]] = {
-    "smoke": {"epochs": 4, "repeats": 2, "thinning": 10, "chains": 1},
-    "cpu": {"epochs": 200, "repeats": 10, "chains": 1},
-    "gpu": {"epochs": 200, "repeats": 2, "chains": 1, "precision": "bf16"},
-    "paper": {"epochs": 200, "repeats": 3, "chains": 1},
+SIZES: Mapping[str, rp.Size] = {
+    "smoke": rp.Size(epochs=4, repeats=2, options={"thinning": 10}),
+    "cpu": rp.Size(epochs=200, repeats=10),
+    "gpu": rp.Size(epochs=200, repeats=2, options={"precision": "bf16"}),
+    "paper": rp.Size(epochs=200, repeats=3),
 }
 SHORT_CYCLES = {"cycles": 2, "samples_per_cycle": 1}
 """Further options at scale smoke, which schedules without cycles do not have."""
@@ -60,14 +59,9 @@ def preset(scale: str) -> rp.Preset:
     if smoke:
         few = [v for v in variants if v.name in FEW.split()]
         variants = [v if v.schedule else dataclasses.replace(v, options={**SHORT_CYCLES, **v.options}) for v in few]
-    return rp.Preset(
-        name="emcmc-ablations",
-        about="one setting of Entropy-MCMC at a time (Li & Zhang 2024, A.2 and C)",
-        task="cifar10-resnet18" if real else "digits",
-        schedule="cyclical",
-        options={**SIZES[scale], "seed": 13},
-        variants=variants,
-    )
+    about = "one setting of Entropy-MCMC at a time (Li & Zhang 2024, A.2 and C)"
+    task = "cifar10-resnet18" if real else "digits"
+    return SIZES[scale].preset("emcmc-ablations", about, task, variants, seed=13)
 
 
 def _of(group: str) -> list[rp.Variant]:
@@ -85,10 +79,8 @@ def _schedules(samples: int) -> list[rp.Variant]:
 
 def _norms() -> list[rp.Variant]:
     """Return BatchNorm in ResNet-18; FRN is a task of its own there."""
-    norms = {name: norm for name, norm in presets.NORMS.items() if name != "frn"}
-    return [
-        rp.Variant(f"batchnorm-{name}", label, options={"batchnorm": how}) for name, (label, _, how) in norms.items()
-    ]
+    made = [v for v in rp.named("emcmc-batchnorm").variants if v.name != "frn"]
+    return [rp.Variant(f"batchnorm-{v.name}", v.label, options={"batchnorm": v.options["batchnorm"]}) for v in made]
 
 
 def _augmented(scale: str) -> list[rp.Variant]:
@@ -203,12 +195,13 @@ def claims(part: str) -> list[rp.Claim]:
 def settings(scale: str) -> list[rp.Setting]:
     real, smoke, size = scale in rp.ON_GPU, scale == "smoke", SIZES[scale]
     whose = rp.PUBLISHED if real else rp.OURS
-    etas = ", ".join(f"{e:g}" for e in (ETAS if real else presets.ETAS))
+    own = [v.name.removeprefix("eta-") for v in _of("eta")]
+    etas = ", ".join([f"{e:g}" for e in ETAS] if real else own)
     samplers = "the last iterate of one cosine; cycles with noise throughout, as many samples as of θ and θₐ"
     schedules = "linear and exponential to a hundredth, steps of a tenth at 1/2 and 3/4; noise throughout"
     return [
         rp.Setting("network", "ResNet-18" if real else "MLP; a small CNN for the statistics", whose),
-        rp.Setting("epochs", str(size["epochs"]), rp.OURS),
+        rp.Setting("epochs", str(size.epochs), rp.OURS),
         rp.Setting("M", "2" if smoke else "4", rp.OURS if smoke else rp.PUBLISHED),
         rp.Setting("initial step size, batch", "0.5, 128" if real else "0.3, 50", whose),
         rp.Setting("η, T otherwise", "4e-4, 1e-4" if real else "0.01, 1", whose),
@@ -217,7 +210,7 @@ def settings(scale: str) -> list[rp.Setting]:
         rp.Setting("η", etas, rp.OURS),
         rp.Setting("burn-in", "0, 10, 20, 30, 40, 47 of 50 epochs", rp.PUBLISHED),
         rp.Setting("schedules", schedules, rp.OURS),
-        rp.Setting("repeats", str(size["repeats"]), rp.OURS),
+        rp.Setting("repeats", str(size.repeats), rp.OURS),
     ]
 
 

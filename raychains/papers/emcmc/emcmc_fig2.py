@@ -17,7 +17,6 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from raychains import papers as rp
-from raychains.core.sample import THETA
 from raychains.evaluation.evaluation import Array
 from raychains.plotting.layout import COUNT, legend, panels
 from raychains.plotting.style import ALARM, HUES, MUTED, Drawing
@@ -27,6 +26,7 @@ from raychains.tasks.two_modes import RIDGE, TwoModes
 
 # Chains
 
+THETA = "theta"
 NAMES = {"sgd": "SGD", "sgld": "SGLD", "emcmc": "Entropy-MCMC"}
 
 

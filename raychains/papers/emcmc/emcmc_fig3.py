@@ -4,7 +4,6 @@ evaluation."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -23,10 +22,9 @@ SCALES = {"mnist": rp.ALL, "authors": rp.NOT_SMOKE}
 AUTHORS_N = 60_000
 QUARTER = 51
 """Steps between samples: a quarter of the 204 that batches of 64 of 13,007 images make an epoch."""
-WHOLE = {"epochs": 10, "repeats": 10, "thinning": QUARTER}
-SIZES: Mapping[str, Mapping[str, Any]] = dict.fromkeys(rp.NOT_SMOKE, WHOLE) | {
-    "smoke": {"epochs": 10, "repeats": 2, "batch_size": 10, "thinning": 4}
-}
+WHOLE = rp.Size(epochs=10, repeats=10, options={"thinning": QUARTER})
+SIZES = dict.fromkeys(rp.NOT_SMOKE, WHOLE)
+SIZES |= {"smoke": rp.Size(epochs=10, repeats=2, batch_size=10, options={"thinning": 4})}
 SAME = 0.005
 """Nats by which two methods of similar rates may differ over the first epoch."""
 
@@ -36,8 +34,8 @@ def preset(part: str, scale: str) -> rp.Preset:
     known = rp.named("mnist-1v7")
     more = {"sampler_settings": (f"num_data={AUTHORS_N}",)} if part == "authors" else {}
     variants = [dataclasses.replace(v, name=v.sampler) for v in known.variants]
-    options = {**known.options, **SIZES[scale], "chains": 1, "seed": 3, **more}
-    return dataclasses.replace(known, name=f"emcmc-fig3-{part}", options=options, variants=variants)
+    name, given = f"emcmc-fig3-{part}", {**SIZES[scale].options, "seed": 3, **more}
+    return SIZES[scale].preset(name, known.about, known.task, variants, schedule=known.schedule, **given)
 
 
 def spent(spec: rc.ChainSpec, index: int, variable: str, epochs: int) -> float:
@@ -59,7 +57,7 @@ def tables(run: rp.CompletedRun) -> rp.Tables:
             _, position, index, variable = str(row["view"]).split(":")
             repeat = int(row["group"])
             spec = arm.chains[repeat][int(position)]
-            epochs = spent(spec, int(index), variable, SIZES[run.scale]["epochs"])
+            epochs = spent(spec, int(index), variable, SIZES[run.scale].epochs)
             where = {"part": run.part, "row": method, "repeat": repeat, "index": int(index), "epochs": epochs}
             points.append({**where, "nll": row["nll"], "error": 100 * row["error"], "digest": spec.digest})
     table = pd.DataFrame(points).sort_values(["row", "repeat", "epochs"])
@@ -117,15 +115,15 @@ def settings(scale: str) -> list[rp.Setting]:
     return [
         rp.Setting("network", "784 × 2 weights, no intercept", rp.CODE),
         rp.Setting("lr", "0.03", rp.CODE),
-        rp.Setting("batch", str(size.get("batch_size", 64)), rp.OURS if scale == "smoke" else rp.CODE),
+        rp.Setting("batch", str(size.batch_size or 64), rp.OURS if scale == "smoke" else rp.CODE),
         rp.Setting("η", "1", rp.CODE),
         rp.Setting("T", "1", rp.CODE),
         rp.Setting("step size", "constant", rp.OURS),
-        rp.Setting("epochs", f"{size['epochs']}, in gradient evaluations", rp.OURS),
+        rp.Setting("epochs", f"{size.epochs}, in gradient evaluations", rp.OURS),
         rp.Setting("weight decay", "1e-4", rp.OURS),
         rp.Setting("Entropy-SG(L)D", "20 inner steps of 0.03, outer step 1, γ 0.03", rp.OURS),
         rp.Setting("predicts with", "θ", rp.OURS),
-        rp.Setting("repeats", str(size["repeats"]), rp.OURS),
+        rp.Setting("repeats", str(size.repeats), rp.OURS),
     ]
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from raychains import papers as rp
-from raychains.data import tabular
 from raychains.tasks.defaults import Defaults
 from raychains.tasks.uci import UciRegression
 
@@ -37,6 +36,7 @@ NAMES = {"airfoil": "Airfoil", "bikesharing": "Bike sharing", "concrete": "Concr
 NAMES |= {"yacht": "Yacht", "protein": "Protein"}
 """Labels of the data sets."""
 _TASKS = {kind.dataset: kind for kind in UciRegression.__subclasses__()}
+EXAMPLES = {"airfoil": 1503, "bikesharing": 17_379, "concrete": 1030, "energy": 768, "yacht": 308, "protein": 45_730}
 SMOKE_EXAMPLES = 200
 """Examples of each stand-in."""
 
@@ -115,7 +115,7 @@ STARTED = (ENSEMBLE, MORE, "mile")
 
 def _batches(dataset: str, size: rp.Size, scale: str, fixed_split: bool) -> int:
     """Return the steps of an epoch on minibatches."""
-    examples = SMOKE_EXAMPLES if scale == "smoke" else tabular.REGRESSION_TABLES[dataset].examples
+    examples = SMOKE_EXAMPLES if scale == "smoke" else EXAMPLES[dataset]
     defaults = _TASKS[dataset].defaults
     assert isinstance(defaults, Defaults)
     batch = size.batch_size if size.batch_size is not None else defaults.batch_size
