@@ -28,9 +28,6 @@ log = logging.getLogger(__name__)
 FORMAT = 1
 ABOUT = "about.json"
 FIGURES = "figures"
-METHODS = {"csgmcmc": "cSG-MCMC", "atmc": "ATMC", "emcmc": "Entropy-MCMC", "bde": "bde", "dropout": "Dropout"}
-METHODS |= {"hmc": "HMC"}
-"""The method of each paper: two of them have a Table 1."""
 EMPTY = pd.DataFrame(columns=["part", "row", "column", "repeat", "value", "digests", "samples"])
 """Cells of an experiment of which nothing was run."""
 
@@ -131,7 +128,7 @@ def table_of(experiment: Study, scale: str, cells: pd.DataFrame, about: Mapping[
         columns=columns,
         published={(v.part, v.row, v.column): (v.text, v.provenance) for v in values},
         missing={("", "", ""): experiment.absent} | reasons,
-        title=f"{experiment.where}: {experiment.title}" + (" — SMOKE" if scale == "smoke" else ""),
+        title=experiment.heading + (" — SMOKE" if scale == "smoke" else ""),
     )
 
 
@@ -207,7 +204,7 @@ def write(experiment: Study, folder: Folder) -> list[Verdict]:
     html = run_page.filled(
         "reproduced.html.j2",
         experiment=experiment,
-        paper=PAPERS[experiment.paper],
+        paper=PAPERS.get(experiment.paper, experiment.paper),
         scale=scale,
         about_scale=SCALES[scale],
         about=about,
@@ -283,10 +280,10 @@ class Entry:
         return [sum(verdict == word for verdict, _ in self.claims) for word in VERDICTS]
 
 
-def entries(root: Storage, prefix: str, scale: str) -> list[Entry]:
-    """Return the experiments whose folders lie there, in the papers' order."""
+def entries(root: Storage, prefix: str, scale: str, own: Sequence[Study] = ()) -> list[Entry]:
+    """Return the experiments whose folders lie there, in the papers' order, then a user's own."""
     found = []
-    for experiment in chosen(["all"]):
+    for experiment in [*chosen(["all"]), *own]:
         folder = Folder(root, prefix, experiment.name)
         about = folder.about()
         if about is None or about["scale"] != scale:
@@ -299,17 +296,16 @@ def entries(root: Storage, prefix: str, scale: str) -> list[Entry]:
     return found
 
 
-def write_index(root: Storage, prefix: str, scale: str) -> str:
+def write_index(root: Storage, prefix: str, scale: str, own: Sequence[Study] = ()) -> str:
     """Draw index.html of a scale's experiments below the prefix, and the same as README.md; return where the page
     lies."""
-    shown = entries(root, prefix, scale)
+    shown = entries(root, prefix, scale, own)
     words = [in_words(verdict, scale) for verdict in VERDICTS]
     html = run_page.filled(
         "reproductions.html.j2",
         scale=scale,
         about_scale=SCALES[scale],
         papers=PAPERS,
-        methods=METHODS,
         entries=shown,
         words=words,
     )
@@ -324,13 +320,14 @@ def _index_markdown(scale: str, words: Sequence[str], shown: Sequence[Entry]) ->
     lines = [f"# Published tables and figures at scale {scale}", "", f"{about[0].upper()}{about[1:]}.", ""]
     lines += [f"| paper | what | name | run | {' | '.join(words)} |", f"|---|---|---|---|{'---:|' * len(words)}"]
     for one in shown:
-        what = f"[{one.experiment.where}: {one.experiment.title}]({one.experiment.name}/table.md)"
+        what = f"[{one.experiment.heading}]({one.experiment.name}/table.md)"
         counts = " | ".join(str(n or "") for n in one.counts())
-        lines.append(f"| {METHODS[one.experiment.paper]} | {what} | `{one.experiment.name}` | {one.state} | {counts} |")
+        lines.append(f"| {one.experiment.method} | {what} | `{one.experiment.name}` | {one.state} | {counts} |")
     for one in shown:
         name = one.experiment.name
-        lines += ["", f"## [{one.experiment.where}: {one.experiment.title}]({name}/table.md)", ""]
-        lines += [f"{PAPERS[one.experiment.paper]}. `raychains reproduce {name} --scale {scale}`", ""]
+        lines += ["", f"## [{one.experiment.heading}]({name}/table.md)", ""]
+        paper = PAPERS.get(one.experiment.paper, one.experiment.paper)
+        lines += [f"{paper}. `raychains reproduce {name} --scale {scale}`" if paper else one.experiment.title, ""]
         parts: Mapping[str, Mapping[str, str]] = one.about["parts"]
         lines += [f"- {n}: {p['status']}{': ' + p['reason'] if p['reason'] else ''}" for n, p in parts.items()]
         lines += [f"- {text}" for text in (one.correction, *(line for _, line in one.claims)) if text]

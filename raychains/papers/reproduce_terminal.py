@@ -43,7 +43,7 @@ def show_plan(console: Console, planned: PlannedReproduction) -> None:
         problem = part.lacks or part.refused
         sizes = [f"{n:,}" if part.comparisons else "–" for n in (own.chains, own.unique)]
         data = Text(problem or "there", style="yellow" if problem else "")
-        name, where = (experiment.name, experiment.where) if new else ("", "")
+        name, where = (experiment.name, experiment.where or experiment.title) if new else ("", "")
         taken = _hours(experiment, scale, planned.measured.get(experiment.name)) if new else ""
         table.add_row(name, part.part.name, where, data, *sizes, taken)
     console.print(table)

@@ -14,7 +14,7 @@ from raychains.core.errors import require
 from raychains.papers.claims import Claim, Summary
 from raychains.papers.contents import Listing, select
 from raychains.papers.published_table import Heading
-from raychains.papers.scales import ALL
+from raychains.papers.scales import ALL, SCALES
 from raychains.planning.presets.named import Preset, Variant
 from raychains.plotting.arm_styles import ArmStyle
 from raychains.plotting.layout import panels
@@ -32,6 +32,7 @@ PUBLISHED: Origin = "published"
 CODE: Origin = "authors' code"
 OURS: Origin = "ours"
 Provenance = Literal["in the paper's text", "in the authors' repository", "from memory", "derived", "unknown"]
+NAME = r"[a-z0-9]+(-[a-z0-9]+)*"
 Rows = Sequence[Mapping[str, Any]]
 Tables = Mapping[str, Rows]
 """Rows by the name of their table. ``cells`` is always there: part, row, column, repeat, value, digests, samples."""
@@ -207,6 +208,14 @@ class Study(Listing):
 
     def __post_init__(self) -> None:
         equal = [claim.name for claim in self.claims if self.family and claim.direction == "equal"]
+        require(
+            re.fullmatch(NAME, self.name) is not None,
+            "name",
+            self.name,
+            "be lower-case words joined by hyphens, as table-1",
+        )
+        known = f"be of {', '.join(SCALES)}"
+        require(set(self.sizes) <= set(SCALES), f"{self.name}: sizes", list(self.sizes), known)
         allowed = "be less or greater: Holm's method takes p values of no difference"
         require(not equal, f"{self.name}: claims of a family", equal, allowed)
         if self.task:
@@ -230,6 +239,11 @@ class Study(Listing):
         size = self.sizes[scale]
         shown = {"task": self.task, "epochs": size.epochs, "chains": size.chains, "repeats": size.repeats}
         return [Setting(name, f"{value}", OURS) for name, value in (shown | dict(size.options)).items() if value]
+
+    @property
+    def scales(self) -> list[str]:
+        """The scales at which it has parts."""
+        return [scale for scale in SCALES if any(scale in part.scales for part in self.parts)]
 
     def row_headings(self, scale: str) -> list[Heading]:
         """Return the table's rows at a scale."""
@@ -319,13 +333,16 @@ def styles(labels: Mapping[str, str], places: str) -> dict[str, ArmStyle]:
 
 
 def chosen(names: Sequence[str]) -> list[Study]:
-    """Return the experiments of these names, as `raychains.papers.contents.select`; only their modules are imported.
+    """Return the studies of these names, as `raychains.papers.contents.select`; only their modules are imported.
 
     Raises:
         UserError: no name, or an unknown one.
     """
     found = []
     for listing in select(names):
+        if isinstance(listing, Study):  # of a user's file
+            found.append(listing)
+            continue
         held = vars(import_module(f"raychains.papers.{listing.module}")).values()
         found += [one for one in held if isinstance(one, Study) and one.name == listing.name]
     return found
