@@ -90,11 +90,11 @@ def test_stored_cells_have_headings_and_each_repeat_once(one: Study) -> None:
 
 def test_a_printed_table_is_read_by_rows_and_cells() -> None:
     first, second, third = printed(
-        "a: 4.27 ± 0.03 | 2,138\nb: | 7", [("p", "x"), ("q", "y")], "Table 9", runs=3, provenance="unknown"
+        "a: 4.27 ± 0.03 | 2,138\nb: | 7", [("p", "x"), ("q", "y")], "Table 9", runs=3, provenance="quoted elsewhere"
     )
     assert (first.part, first.row, first.column, first.text) == ("p", "a", "x", "4.27 ± 0.03")
     assert (first.summary.mean, first.summary.se, first.summary.n) == (4.27, 0.03, 3)
     assert (second.row, second.text, second.summary.mean) == ("a", "2,138", 2138)
-    assert (third.part, third.row, third.source, third.provenance) == ("q", "b", "Table 9", "unknown")
+    assert (third.part, third.row, third.source, third.provenance) == ("q", "b", "Table 9", "quoted elsewhere")
     with pytest.raises(ValueError, match="zip"):
         printed("a: 1", [("p", "x"), ("q", "y")], "Table 9")

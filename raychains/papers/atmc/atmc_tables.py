@@ -33,7 +33,7 @@ sgnht: 76.4 | 0.941
 }
 """Accuracy in per cent and NLL in nats."""
 READABLE = ((CIFAR, BATCHNORM, ACCURACY), (CIFAR, ATMC, NLL), (IMAGENET, ATMC, ACCURACY), (IMAGENET, ATMC, NLL))
-"""The cells that the paper's own text has; the others come from a later survey's table."""
+"""The cells that the paper's own text has; the others are quoted by google/edward2."""
 
 
 def _sampled(dataset: str, scale: str) -> list[rp.Sampled]:
@@ -52,9 +52,10 @@ def tables(plus: rp.CompletedRun, norm: rp.CompletedRun) -> rp.Tables:
 def values(dataset: str, where: str) -> tuple[rp.Value, ...]:
     source = f"Heek & Kalchbrenner 2019, {where}"
     found = rp.printed(PRINTED[dataset], [(dataset, metric) for metric in METRICS], source)
-    survey = f"{source}, as a later survey's table has it"
+    quoted = f"{source}, quoted by google/edward2, baselines/{dataset}/README.md"
     return tuple(
-        v if (v.part, v.row, v.column) in READABLE else replace(v, source=survey, provenance="unknown") for v in found
+        v if (v.part, v.row, v.column) in READABLE else replace(v, source=quoted, provenance="quoted elsewhere")
+        for v in found
     )
 
 

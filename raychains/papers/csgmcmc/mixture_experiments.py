@@ -127,8 +127,9 @@ def experiment(name: str, rows: Sequence[str], tables: Callable[..., rp.Tables],
 smoke: 2,000 steps and 4 cycles cover few modes: this shows that everything runs, and nothing else.
 cpu gpu: 100 repeats instead of 10, for narrower intervals.
 paper: 10 repeats, as published.
-cpu gpu paper: The published 6.7 modes of one cSGLD chain do not follow from the published settings, nor from the
-    authors' code: each of 30 cycles ends in a nearly uniformly random mode, which makes 17.65 modes on average.
+cpu gpu paper: One cSGLD chain covers more modes here than the published 6.7. Under the published settings, and in the
+    authors' code, each of our 30 cycles ends in a nearly uniformly random mode, which makes 17.65 modes on average; we
+    do not know what differs.
 cpu gpu paper: For four SGLD chains the paper says 18 modes in Table 4 and 4 in Fig. 2: four chains that each stay in
     one random mode meet 3.77.
 """,

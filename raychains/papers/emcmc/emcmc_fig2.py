@@ -298,7 +298,7 @@ SHARES = rp.figure(
     name="shares",
     title="Shares in the flat mode, and laws",
     caption="Left and middle: share of the chains in the flat mode, all from the ridge. At a fifth of the step size "
-    "nothing is left of the effect. Right: histograms of θ and θₐ along the diagonal where σ is 0.3 and 0.6 "
+    "the effect is not seen here. Right: histograms of θ and θₐ along the diagonal where σ is 0.3 and 0.6 "
     "and both have mixed, with the exact densities: θ has the original posterior, only θₐ the smoothed one.",
     alt="Share in the flat mode against steps at two step sizes; histograms of θ and θₐ with exact densities",
 )
@@ -377,7 +377,7 @@ cpu gpu paper: The paper prints one path of each method and no settings that are
     and η are ours, found where the published picture appears. Here 1,000 chains of each are counted.
 cpu gpu paper: That is near the sharp mode's limit of stability: lr times its largest curvature is
     {LARGE.instability("emcmc"):.2f} for Entropy-MCMC (limit 2) and {LARGE.instability("sgld"):.2f} for SGLD. At a fifth
-    of lr it is {SMALL.instability("emcmc"):.2f}, and the effect is gone: it is one of the step size.
+    of lr it is {SMALL.instability("emcmc"):.2f}, and the effect is not seen on this landscape.
 cpu gpu paper: In the limit of small steps θ has the original posterior whatever η is; only θₐ is drawn to flat regions.
 """,
     figures=figures,

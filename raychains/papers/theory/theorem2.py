@@ -490,15 +490,15 @@ smoke: 2,000 lanes of few steps: this only shows that everything runs.
 cpu gpu paper: The paper does not test its bounds. On a Gaussian the law after K steps is known, so that a bound can
     be held against the exact distance and against that of the public samplers' draws.
 cpu gpu paper: Numbers are log₁₀ of a bound over W₂ at the K (for constant steps: the start, step and time) where it
-    is smallest: below 0 the bound is broken. Repeats are the jackknife's pseudo-values of the groups of lanes.
+    is smallest: below 0 the bound lies below W₂. Repeats are the jackknife's pseudo-values of the groups of lanes.
 cpu gpu paper: Theorem 2's constants are derived again from the lemmas that it cites: C₂ is four times the printed
     one, C₀ is without the factor α₀/α_min, and a sum of steps below 1 counts as 1. The column for this step has the
     printed sums of steps and of their squares, and these constants.
 cpu gpu paper: The bounds hold and are far from sharp: theorem 2's is tens to millions of times W₂ and grows with K
     where W₂ falls. Its special case with β > 1 says nothing and is not claimed.
-cpu gpu paper: Entropy-MCMC's theorem 1 takes the joint energy to be as convex and as smooth as the original one. It
-    is not: its least curvature is below half of it. As stated the bound is broken by starts far from the target; with
-    the joint energy's own constants it holds.
+cpu gpu paper: Entropy-MCMC's theorem 1 takes the joint energy to be as convex and as smooth as the original one. On
+    this target its least curvature is below half of the original one. With the original constants the bound lies below
+    W₂ for starts far from the target; with the joint energy's own constants it lies above.
 """,
     figures=rp.figure(
         "distances",
