@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from raychains.papers.claims import Claim, Direction, Of, Rule, Summary, claim
-    from raychains.papers.completed_run import CompletedRun, Computation, Names, Row, cell, joined, kept
+    from raychains.papers.completed_run import CompletedRun, Computation, Names, Row, cell, joined, kept, of_all_samples
     from raychains.papers.contents import listed
     from raychains.papers.in_process import LastSample, Networks, density_draws, density_method, last_samples, of_each
     from raychains.papers.plan_status import Unfit
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _EXPORTS = {
     "papers.claims": "Claim Direction Of Rule Summary claim",
-    "papers.completed_run": "CompletedRun Computation Names Row cell joined kept",
+    "papers.completed_run": "CompletedRun Computation Names Row cell joined kept of_all_samples",
     "papers.contents": "listed",
     "papers.in_process": "LastSample Networks density_draws density_method last_samples of_each",
     "papers.plan_status": "Unfit",
@@ -59,8 +59,8 @@ __all__ = ["ALL", "CODE", "NOT_SMOKE", "ON_GPU", "OURS", "PAPERS", "PUBLISHED", 
 __all__ += ["CompletedRun", "Computation", "Direction", "Heading", "LastSample", "Method", "Names", "Networks"]
 __all__ += ["Of", "Part", "Preset", "Row", "Rows", "Rule", "Sampled", "Setting", "Size", "Study", "Summary"]
 __all__ += ["Tables", "Unfit", "Value", "Variant", "by_part", "cell", "claim", "comparison", "density_draws"]
-__all__ += ["density_method", "figure", "joined", "kept", "last_samples", "listed", "named", "number", "of_each"]
-__all__ += ["printed", "reduced", "styles", "thinning"]
+__all__ += ["density_method", "figure", "joined", "kept", "last_samples", "listed", "named", "number"]
+__all__ += ["of_all_samples", "of_each", "printed", "reduced", "styles", "thinning"]
 
 
 def __getattr__(name: str) -> Any:

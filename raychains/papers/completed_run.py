@@ -136,6 +136,11 @@ def cell(
     return {**where, "value": float(value), "digests": digests, "samples": samples}
 
 
+def of_all_samples(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of a table by number of samples that are of all samples of an arm's repeat."""
+    return table[table["samples"] == table.groupby(["arm", "group"])["samples"].transform("max")]
+
+
 def joined(tables: Iterable[Mapping[str, Sequence[Row]]]) -> dict[str, list[Row]]:
     """Return the tables of several parts as one set, by name."""
     made: dict[str, list[Row]] = {}

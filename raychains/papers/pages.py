@@ -302,12 +302,7 @@ def write_index(root: Storage, prefix: str, scale: str, own: Sequence[Study] = (
     shown = entries(root, prefix, scale, own)
     words = [in_words(verdict, scale) for verdict in VERDICTS]
     html = run_page.filled(
-        "reproductions.html.j2",
-        scale=scale,
-        about_scale=SCALES[scale],
-        papers=PAPERS,
-        entries=shown,
-        words=words,
+        "reproductions.html.j2", scale=scale, about_scale=SCALES[scale], papers=PAPERS, entries=shown, words=words
     )
     name = _path(prefix, "index.html")
     root.publish(name, html)

@@ -331,10 +331,7 @@ class _Running:
     def _listening(self) -> Iterator[CallbackList]:
         """Provide the callbacks of one run, if there is time for it."""
         self.clock.check()
-        with (
-            self.watch() as one,
-            CallbackList([self.callback, self.clock, *([one] if one else [])]) as several,
-        ):
+        with self.watch() as one, CallbackList([self.callback, self.clock, *([one] if one else [])]) as several:
             yield several
 
     def _tell(self, callbacks: CallbackList, what: str, done: int, total: int) -> None:

@@ -65,14 +65,7 @@ SETUPS: Mapping[str, Setup] = {
     "from-sharp": dataclasses.replace(LARGE, start=(-1.0, -1.0), label="lr 0.01, from the sharp mode"),
     "from-flat": dataclasses.replace(LARGE, start=(1.0, 1.0), label="lr 0.01, from the flat mode"),
     LAW: Setup(
-        sharp=0.3,
-        flat=0.6,
-        lr=0.004,
-        eta=0.2,
-        steps=30_000,
-        smoke_steps=600,
-        start=None,
-        label="σ 0.3 and 0.6, mixed",
+        sharp=0.3, flat=0.6, lr=0.004, eta=0.2, steps=30_000, smoke_steps=600, start=None, label="σ 0.3 and 0.6, mixed"
     ),
 }
 """By part: the published effect, the same at a fifth of the step size, from other starts; and the law of each

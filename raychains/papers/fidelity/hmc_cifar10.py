@@ -94,7 +94,7 @@ def tables(run: rp.CompletedRun) -> rp.Tables:
     with 95 % intervals over test examples."""
     found = run.table("fidelity")
     rows = methods(run.scale)
-    last = found[found["samples"] == found.groupby(["arm", "group"])["samples"].transform("max")]
+    last = rp.of_all_samples(found)
     last = last.assign(agreement=100 * last["agreement"])
     cells = run.cells(rows, (AGREEMENT, VARIATION), last) + run.cells(rows, (ERROR,))
     names = {run.arm(row).name: row for row in rows}

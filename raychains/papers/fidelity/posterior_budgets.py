@@ -47,13 +47,7 @@ class Budgets:
 
 
 CPU = Budgets(
-    epochs=(256, 1024, 4096),
-    chains=(1, 2, 4, 8),
-    cycles=(1, 4),
-    members=(4, 8, 16),
-    base=(4, 4),
-    draws=96,
-    repeats=5,
+    epochs=(256, 1024, 4096), chains=(1, 2, 4, 8), cycles=(1, 4), members=(4, 8, 16), base=(4, 4), draws=96, repeats=5
 )
 SIZES: Mapping[str, Budgets] = {
     "smoke": Budgets(epochs=(32,), chains=(1, 2), cycles=(2,), members=(2,), base=(2, 2), draws=8, repeats=2),
@@ -187,8 +181,7 @@ def sampled(part: str, scale: str) -> Sequence[rp.Sampled]:
 
 def tables(run: rp.CompletedRun) -> rp.Tables:
     """Return the distances of all samples to HMC's predictive, and each way's and repeat's by budget."""
-    found = run.table("fidelity")
-    last = found[found["samples"] == found.groupby(["arm", "group"])["samples"].transform("max")]
+    last = rp.of_all_samples(run.table("fidelity"))
     last = last.assign(total_variation=100 * last[VARIATION])
     metrics = [m for m in (VARIATION, W2, SPREAD) if last[m].notna().any()]
     cells = run.cells([v.name for v in run.preset.variants], metrics, last)
@@ -289,18 +282,10 @@ def all_claims() -> tuple[rp.Claim, ...]:
         ("β is 0.25, not 0.75", "beta-0.25", "beta-0.75"),
         ("chains have 4 cycles, not 1", start.name, replace(start, cycles=1).name),
         ("chains have 16 cycles, not 2", "cycles-16", "cycles-2"),
-        (
-            "SGHMC's noise begins after 0.05 of the steps, not 0.5",
-            "burn-in-0.05",
-            "burn-in-0.5",
-        ),
+        ("SGHMC's noise begins after 0.05 of the steps, not 0.5", "burn-in-0.05", "burn-in-0.5"),
         ("SGLD is preconditioned", "psgld", "sgld"),
         (f"{most:,} epochs are of 8 chains, not 1", replace(start, chains=8).name, replace(start, chains=1).name),
-        (
-            f"{least:,} epochs are of 1 chain, not 8",
-            replace(small, chains=1).name,
-            replace(small, chains=8).name,
-        ),
+        (f"{least:,} epochs are of 1 chain, not 8", replace(small, chains=1).name, replace(small, chains=8).name),
         (
             f"{least:,} epochs are 4 chains of cSGHMC, not a deep ensemble of 8",
             small.name,

@@ -135,8 +135,7 @@ def sampled(part: str, scale: str) -> Sequence[rp.Sampled]:
 def tables(run: rp.CompletedRun) -> rp.Tables:
     """Return the distances of all samples to HMC's predictive, those by samples and chains, and HMC's own
     diagnostics."""
-    found = run.table("fidelity")
-    last = found[found["samples"] == found.groupby(["arm", "group"])["samples"].transform("max")]
+    last = rp.of_all_samples(run.table("fidelity"))
     last = last.assign(agreement=100 * last[AGREEMENT], total_variation=100 * last[VARIATION])
     metrics = [m for m in (VARIATION, W2, SPREAD, AGREEMENT) if last[m].notna().any()]
     names = {run.arm(row).name: row for row in LABELS}

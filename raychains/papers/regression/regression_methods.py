@@ -68,13 +68,7 @@ def size_of(
     chain = 2 * (tune + draws * apart)
     own = {"mile": {"epochs": chain, "sampler_settings": (f"tune={tune}",), "thinning": apart}}
     return rp.Size(
-        epochs=start + chain,
-        chains=members,
-        repeats=repeats,
-        draws=draws,
-        start=start,
-        batch_size=batch_size,
-        own=own,
+        epochs=start + chain, chains=members, repeats=repeats, draws=draws, start=start, batch_size=batch_size, own=own
     )
 
 
@@ -101,13 +95,7 @@ def preset(name: str, dataset: str, size: rp.Size, scale: str, about: str, **tas
         variants.append(rp.Variant(method, "", sampler, given, schedule=schedule))
     settings = tuple(f"{key}={value}" for key, value in task_settings.items())
     common = {"seed": SEED, "repeats": 1, **({"task_settings": settings} if settings else {})}
-    return rp.Preset(
-        name=f"{name}-{dataset}",
-        about=about,
-        task=f"uci-{dataset}",
-        options=common,
-        variants=variants,
-    )
+    return rp.Preset(name=f"{name}-{dataset}", about=about, task=f"uci-{dataset}", options=common, variants=variants)
 
 
 STARTED = (ENSEMBLE, MORE, "mile")
