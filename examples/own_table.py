@@ -22,13 +22,8 @@ STUDY = rp.Study(
         "cpu": rp.Size(epochs=200, repeats=5),
     },
     columns=(rp.Heading("error", "Test error", "%"), rp.Heading("nll", "NLL", "nats", 3)),
-    claims=(
-        rp.claim(
-            "csghmc-below-sgd",
-            "cSGHMC has a lower test NLL than SGD.",
-            *("digits-cycles", "nll", "csghmc", "less", "sgd"),
-            scales=("cpu",),
-        ),
+    claims=rp.stated(
+        "csghmc-below-sgd | digits-cycles nll | csghmc < sgd | cSGHMC has a lower test NLL than SGD.", scales=("cpu",)
     ),
     differences="smoke: A few epochs: this only shows that everything runs.",
 )

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from raychains.papers.claims import Claim, Direction, Of, Rule, Summary, claim
+    from raychains.papers.claims import Claim, Direction, Of, Rule, Summary, claim, stated
     from raychains.papers.completed_run import CompletedRun, Computation, Names, Row, cell, joined, kept, of_all_samples
     from raychains.papers.contents import listed
     from raychains.papers.in_process import LastSample, Networks, density_draws, density_method, last_samples, of_each
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from raychains.planning.presets.named import Preset, Variant, named
 
 _EXPORTS = {
-    "papers.claims": "Claim Direction Of Rule Summary claim",
+    "papers.claims": "Claim Direction Of Rule Summary claim stated",
     "papers.completed_run": "CompletedRun Computation Names Row cell joined kept of_all_samples",
     "papers.contents": "listed",
     "papers.in_process": "LastSample Networks density_draws density_method last_samples of_each",
@@ -60,7 +60,7 @@ __all__ += ["CompletedRun", "Computation", "Direction", "Heading", "LastSample",
 __all__ += ["Of", "Part", "Preset", "Row", "Rows", "Rule", "Sampled", "Setting", "Size", "Study", "Summary"]
 __all__ += ["Tables", "Unfit", "Value", "Variant", "by_part", "cell", "claim", "comparison", "density_draws"]
 __all__ += ["density_method", "figure", "joined", "kept", "last_samples", "listed", "named", "number"]
-__all__ += ["of_all_samples", "of_each", "printed", "reduced", "styles", "thinning"]
+__all__ += ["of_all_samples", "of_each", "printed", "reduced", "stated", "styles", "thinning"]
 
 
 def __getattr__(name: str) -> Any:

@@ -297,39 +297,27 @@ SHARES = rp.figure(
 )
 
 
-_claim = partial(rp.claim, must_decide=True, scales=rp.NOT_SMOKE)
-MORE_OFTEN = "Entropy-MCMC is in the flat mode more often than"
-CLAIMS = (
-    _claim("sgd-sharp", "SGD ends in the sharp mode.", "large-step", THETA, "sgd", "less", 0.5),
-    _claim("sgld-sharp", "SGLD prefers the sharp mode.", "large-step", THETA, "sgld", "less", 0.5),
-    _claim("emcmc-flat", "Entropy-MCMC ends in the flat mode.", "large-step", THETA, "emcmc", "greater", 0.5),
-    _claim("anchor-flat", "θₐ is in the flat mode.", "large-step", ANCHOR, "emcmc", "greater", 0.5),
-    _claim("above-sgd", f"{MORE_OFTEN} SGD.", "large-step", THETA, "emcmc", "greater", "sgd"),
-    _claim("above-sgld", f"{MORE_OFTEN} SGLD.", "large-step", THETA, "emcmc", "greater", "sgld"),
-    _claim(
-        "small-step-flat",
-        "Entropy-MCMC ends in the flat mode at a fifth of the step, too.",
-        *("small-step", THETA, "emcmc", "greater", 0.5),
-    ),
-    _claim(
-        "small-step-above-sgld",
-        f"{MORE_OFTEN} SGLD at a fifth of the step, too.",
-        *("small-step", THETA, "emcmc", "greater", "sgld"),
-    ),
-    *(
-        _claim(
-            f"flat-{name}",
-            f"Entropy-MCMC ends in the flat mode from the middle of the {mode} mode, too.",
-            *(name, THETA, "emcmc", "greater", 0.5),
-        )
-        for name, mode in STARTS.items()
-    ),
-    _claim(
-        "original-posterior",
-        "θ has the original posterior, whose flat mode has the mass 0.8, up to 0.05.",
-        *(LAW, THETA, "emcmc", "equal", 0.8),
-        tolerance=TOLERANCE,
-    ),
+CLAIMS = rp.stated(
+    """
+sgd-sharp | large-step theta | sgd < 0.5 | SGD ends in the sharp mode.
+sgld-sharp | large-step theta | sgld < 0.5 | SGLD prefers the sharp mode.
+emcmc-flat | large-step theta | emcmc > 0.5 | Entropy-MCMC ends in the flat mode.
+anchor-flat | large-step anchor | emcmc > 0.5 | θₐ is in the flat mode.
+above-sgd | large-step theta | emcmc > sgd | Entropy-MCMC is in the flat mode more often than SGD.
+above-sgld | large-step theta | emcmc > sgld | Entropy-MCMC is in the flat mode more often than SGLD.
+small-step-flat | small-step theta | emcmc > 0.5 | Entropy-MCMC ends in the flat mode at a fifth of the step, too.
+small-step-above-sgld | small-step theta | emcmc > sgld | Entropy-MCMC is in the flat mode more often than SGLD at a
+    fifth of the step, too.
+flat-from-sharp | from-sharp theta | emcmc > 0.5 | Entropy-MCMC ends in the flat mode from the middle of the sharp mode,
+    too.
+flat-from-flat | from-flat theta | emcmc > 0.5 | Entropy-MCMC ends in the flat mode from the middle of the flat
+    mode, too.
+original-posterior | law theta | emcmc = 0.8 | θ has the original posterior, whose flat mode has the mass 0.8, up to
+    0.05.
+""",
+    must_decide=True,
+    scales=rp.NOT_SMOKE,
+    tolerance=TOLERANCE,
 )
 
 

@@ -353,38 +353,23 @@ def _draw(table: pd.DataFrame) -> Figure:
     return drawn
 
 
-_claim = partial(rp.claim, must_decide=True, scales=rp.NOT_SMOKE)
-CLAIMS = (
-    _claim(
-        "bias-falls",
-        "At α₀ ∝ 1/√K the weighted average's bias falls as 1/√K, up to 0.05 in the exponent.",
-        *(PART, "bias", key("root", WEIGHTED), "less", -1 / 2 + SLACK),
-    ),
-    _claim(
-        "mse-falls",
-        "At α₀ ∝ 1/∛K the weighted average's mean squared error falls as 1/∛(K²), up to 0.05.",
-        *(PART, "mse", key("third", WEIGHTED), "less", -2 / 3 + SLACK),
-    ),
-    _claim(
-        "plain-bias-falls",
-        "At α₀ ∝ 1/√K the plain mean's bias falls as 1/√K, up to 0.05.",
-        *(PART, "bias", key("root", PLAIN), "less", -1 / 2 + SLACK),
-    ),
-    _claim(
-        "plain-mse-falls",
-        "At α₀ ∝ 1/∛K the plain mean's error, which the text writes, falls as 1/∛(K²), up to 0.05.",
-        *(PART, "mse", key("third", PLAIN), "less", -2 / 3 + SLACK),
-    ),
-    _claim(
-        "control-bias-stays",
-        "Control: at a fixed α₀ the bias stays; its slope is nearer to 0 than to −1/2.",
-        *(PART, "bias", key(CONTROL, WEIGHTED), "greater", -1 / 4),
-    ),
-    _claim(
-        "control-mse-stays",
-        "Control: at a fixed α₀ the mean squared error stays; its slope is nearer to 0 than to −2/3.",
-        *(PART, "mse", key(CONTROL, WEIGHTED), "greater", -1 / 3),
-    ),
+CLAIMS = rp.stated(
+    f"""
+bias-falls | {PART} bias | root-weighted < {-1 / 2 + SLACK} | At α₀ ∝ 1/√K the weighted average's bias falls as 1/√K,
+    up to 0.05 in the exponent.
+mse-falls | {PART} mse | third-weighted < {-2 / 3 + SLACK} | At α₀ ∝ 1/∛K the weighted average's mean squared error
+    falls as 1/∛(K²), up to 0.05.
+plain-bias-falls | {PART} bias | root-plain < {-1 / 2 + SLACK} | At α₀ ∝ 1/√K the plain mean's bias falls as 1/√K, up to
+    0.05.
+plain-mse-falls | {PART} mse | third-plain < {-2 / 3 + SLACK} | At α₀ ∝ 1/∛K the plain mean's error, which the text
+    writes, falls as 1/∛(K²), up to 0.05.
+control-bias-stays | {PART} bias | fixed-weighted > {-1 / 4} | Control: at a fixed α₀ the bias stays; its slope is
+    nearer to 0 than to −1/2.
+control-mse-stays | {PART} mse | fixed-weighted > {-1 / 3} | Control: at a fixed α₀ the mean squared error stays; its
+    slope is nearer to 0 than to −2/3.
+""",
+    must_decide=True,
+    scales=rp.NOT_SMOKE,
 )
 
 

@@ -413,49 +413,28 @@ def _draw(table: pd.DataFrame) -> Figure:
     return drawn
 
 
-_claim = partial(rp.claim, must_decide=True, scales=rp.NOT_SMOKE)
-CLAIMS = (
-    *(
-        _claim(
-            f"{column}-above-{row}",
-            f"{COLUMNS[column]}: the bound lies above W₂ at every K ({SCHEDULED[row]}).",
-            *(PART, column, row, "greater", 0.0),
-        )
-        for row in SCHEDULES
-        for column in BOUNDS
-        if (row, column) != (POLYNOMIAL, "special")
-    ),
-    _claim(
-        "control-leaves",
-        "Control: with a step past stability W₂ leaves the general bound.",
-        *(PART, "general", CONTROL, "less", 0.0),
-    ),
-    *(
-        _claim(name, text, PART, "convex", row, "greater", 0.0)
-        for name, text, row in (
-            ("sgld-convex", "The convex bound of a constant step lies above SGLD's W₂.", "sgld_bound"),
-            (
-                "only-the-dimension",
-                "Entropy-MCMC's bound is SGLD's with the dimension doubled, and lies above the pair's W₂.",
-                "printed",
-            ),
-            (
-                "pair-constants",
-                "With the joint energy's own constants the bound lies above the pair's W₂.",
-                "corrected",
-            ),
-        )
-    ),
-    *(
-        _claim(
-            f"lanes-agree-{row.replace('_', '-')}",
-            f"W₂ of the public sampler's lanes is the exact one, to 5 % ({label}).",
-            *(PART, "agreement", row, "equal", 1.0),
-            tolerance=TOLERANCE,
-        )
-        for row, label in (SCHEDULED | CONSTANT).items()
-    ),
-)
+ABOVE = [
+    f"{column}-above-{row} | {PART} {column} | {row} > 0 | {COLUMNS[column]}: the bound lies above W₂ at every K "
+    f"({SCHEDULED[row]})."
+    for row in SCHEDULES
+    for column in BOUNDS
+    if (row, column) != (POLYNOMIAL, "special")
+]
+AGREE = [
+    f"lanes-agree-{row.replace('_', '-')} | {PART} agreement | {row} = 1 | W₂ of the public sampler's lanes is the "
+    f"exact one, to 5 % ({label})."
+    for row, label in (SCHEDULED | CONSTANT).items()
+]
+OWN = f"""
+control-leaves | {PART} general | {CONTROL} < 0 | Control: with a step past stability W₂ leaves the general bound.
+sgld-convex | {PART} convex | sgld_bound > 0 | The convex bound of a constant step lies above SGLD's W₂.
+only-the-dimension | {PART} convex | printed > 0 | Entropy-MCMC's bound is SGLD's with the dimension doubled, and lies
+    above the pair's W₂.
+pair-constants | {PART} convex | corrected > 0 | With the joint energy's own constants the bound lies above the pair's
+    W₂.
+"""
+TEXT = "\n".join([*ABOVE, OWN.strip(), *AGREE])
+CLAIMS = rp.stated(TEXT, must_decide=True, scales=rp.NOT_SMOKE, tolerance=TOLERANCE)
 
 
 def settings(scale: str) -> list[rp.Setting]:
