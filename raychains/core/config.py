@@ -722,6 +722,8 @@ class Reproduce(Common):
     Chains that several of them need run once; whatever was run before is found in the store. Tables, figures, what
     became of each claim, and an index page are written to STORE/reproduce/SCALE. docs/how-to/reproduce.md
 
+    A file such as mytable.py declares a table of your own. docs/how-to/own-table.md
+
     Example: raychains reproduce table4 fig2 fig5 --scale cpu
     """
 
@@ -729,7 +731,8 @@ class Reproduce(Common):
     """Options of other commands that this one has no use for, with the reason; its help leaves them out."""
 
     names: Annotated[Sequence[str], Form(positional=True)] = ()
-    """Which: all, or names such as table2 fig3c emcmc-fig2 theorem1; --list shows them."""
+    """Which: all, names such as table2 fig3c emcmc-fig2 theorem1, or files of your own such as mytable.py; --list shows
+    them."""
     scale: Annotated[str, Form(metavar="{smoke,cpu,gpu,paper}")] = "cpu"
     """smoke: every code path in minutes on made-up data; cpu: honest reduced settings for two cores; gpu: the papers'
     networks on one GPU; paper: the published settings. Results of different scales are never mixed."""

@@ -19,7 +19,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from raychains import schedules, tasks
+from raychains import schedules
 from raychains.core.errors import UserError, require
 from raychains.data import probabilities
 from raychains.evaluation import bootstrap
@@ -38,7 +38,7 @@ from raychains.planning import Arm
 from raychains.planning.views import Request
 from raychains.plotting import layout
 from raychains.plotting.arm_styles import ArmStyle, in_one_panel
-from raychains.plotting.style import MUTED, Drawing
+from raychains.plotting.style import Drawing
 from raychains.tasks.base import PredictiveTask
 
 log = logging.getLogger(__name__)
@@ -65,17 +65,6 @@ MEANS = "Means over repeats and the outermost ends of their intervals: "
 HMC = "hmc"
 """The reference that is made here."""
 PROGRESS = f"draws of each chain of the HMC reference ({hmc_reference.ROUND} more as long as the chains disagree)"
-PUBLISHED_TASK = "cifar10-resnet20-frn-silu"
-PUBLISHED = {
-    "HMC, chain against chain": (0.940, 0.074),
-    "SGD, one network": (0.855, 0.190),
-    "Deep ensemble": (0.915, 0.115),
-    "SGLD": (0.915, 0.110),
-    "SGHMC": (0.920, 0.109),
-    "cSGHMC": (0.927, 0.099),
-}
-"""Agreement and total variation on CIFAR-10 by Izmailov et al. 2021, of their own split of their HMC chains, quoted
-second-hand."""
 
 
 def why_not(context: Context) -> str | None:
@@ -322,13 +311,6 @@ COLUMNS = "arm", "group samples chains " + " ".join(f"{name} {name}_low {name}_h
 """Texts and numbers of the table ``fidelity``."""
 
 
-def _published(run: RunData) -> dict[str, tuple[float, float]]:
-    """Return the published numbers where the run samples the same posterior: the task as it is, without settings."""
-    own = run.comparison.task_spec
-    same = own.kind == tasks.NAMES[PUBLISHED_TASK] and not own.settings and run.comparison.split == "test"
-    return PUBLISHED if same else {}
-
-
 def _about(run: RunData) -> dict[str, Any]:
     """Return what the run's tables say of its reference; nothing where they are older than that."""
     found = panels.table(run, "fidelity_reference", "", "")
@@ -378,16 +360,14 @@ def in_words(run: RunData) -> list[str]:
 
 @panels.drawn_from("fidelity", *COLUMNS)
 def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
-    """Draw agreement and total variation of all samples of each arm, beside published numbers."""
+    """Draw agreement and total variation of all samples of each arm."""
     arms, last = panels.present(run, table), _of_all_samples(table)
     if not arms or not _measured(last):
         return None
-    published, about = _published(run), _about(run)
+    about = _about(run)
     halves = {metric: about[metric] for metric in METRICS if metric in about}
     beside = (
-        " Below them published numbers of Izmailov et al. 2021, with a reference of their own and far longer chains."
-        if published
-        else " Dashed: the distance between two halves of HMC's draws, nothing nearer can be told apart; for the "
+        " Dashed: the distance between two halves of HMC's draws, nothing nearer can be told apart; for the "
         "ratio of spreads 1."
         if "sd_ratio" in halves
         else " Dashed: the distance between two halves of HMC's draws; nothing nearer can be told apart."
@@ -406,26 +386,20 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
             f"{MEANS if run.repeated else ''}{'; '.join(_of_arms(last, arms))}."
         ),
         alt="Distances to the reference's predictive of each arm",
-        draw=lambda: _draw(run, last, arms, published, halves),
-        data=[*last.to_dict("records"), *_rows(published)],
+        draw=lambda: _draw(run, last, arms, halves),
+        data=last.to_dict("records"),
     )
-
-
-def _rows(published: dict[str, tuple[float, float]]) -> list[Row]:
-    return [{"arm": f"published: {name}", "agreement": a, "total_variation": v} for name, (a, v) in published.items()]
 
 
 def _draw(
     run: RunData,
     table: pd.DataFrame,
     arms: list[Arm],
-    published: dict[str, tuple[float, float]],
     halves: dict[str, float],
 ) -> Figure:
     metrics = _measured(table)
-    labels = [arm.label for arm in arms] + [f"published: {name}" for name in published]
-    figure, axes = layout.per_arm(labels, len(metrics))
-    for j, (axis, metric) in enumerate(zip(axes, metrics, strict=True)):
+    figure, axes = layout.per_arm([arm.label for arm in arms], len(metrics))
+    for axis, metric in zip(axes, metrics, strict=True):
         label, scale = LABELS[metric]
         for line, arm in enumerate(arms):
             mine = table[table["arm"] == arm.name].sort_values("group")
@@ -433,8 +407,6 @@ def _draw(
             panels.dots(axis, line, scale * mine[metric].to_numpy(), color=colour)
             low, high = scale * mine[f"{metric}_low"].min(), scale * mine[f"{metric}_high"].max()
             axis.hlines(line, low, high, color=colour, linewidth=1, alpha=0.6)
-        for line, values in enumerate(published.values(), len(arms)):
-            panels.dots(axis, line, np.array([scale * values[j]]), color=MUTED, marker="D")
         if metric == "sd_ratio" or metric in halves:
             panels.target_line(axis, 1.0 if metric == "sd_ratio" else scale * halves[metric])
         axis.set_xlabel(label)
