@@ -238,8 +238,8 @@ Action = Claim | Start | Accept | Recover | Forget | Restart | Drop | Stop | Rel
 
 
 @dataclass
-class ChainState:
-    """The state of one chain."""
+class TrackedChain:
+    """A chain as the coordinator tracks it."""
 
     attempt: int = 0
     """Number of the last attempt that this driver started; other drivers' attempts count too."""
@@ -283,7 +283,7 @@ class Coordinator:
     inexact: Collection[str] = ()
     starts: Mapping[str, str] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
-    chains: dict[str, ChainState] = field(init=False)
+    chains: dict[str, TrackedChain] = field(init=False)
     queue: deque[str] = field(init=False)
     slots: dict[int, str | None] = field(init=False, default_factory=dict)
     hosts: dict[int, str] = field(init=False, default_factory=dict)
@@ -295,7 +295,7 @@ class Coordinator:
     """Why the storage took no more, when that ended the run."""
 
     def __post_init__(self) -> None:
-        self.chains = {digest: ChainState() for digest in self.unfinished}
+        self.chains = {digest: TrackedChain() for digest in self.unfinished}
         self.queue = deque(digest for digest in self.chains if digest not in self.starts)
         self.kinds = dict(self.kinds)
         self._place = {digest: n for n, digest in enumerate(self.chains)}
