@@ -179,7 +179,7 @@ def test_a_chain_ends_with_the_one_that_it_starts_at_in_one_line(how: str) -> No
     if how == "lost":
         told = machine.handle(c.SlotLost(1, "Traceback\nits node is gone"))
     elif how == "left":
-        machine.handle(c.NodeLeaves(1))
+        machine.handle(c.NodeDraining(1))
         told = machine.handle(c.Ended("a", 1, "stopped"))
     else:
         outcome: Any = {"dropped": "diverged"}.get(how, how)

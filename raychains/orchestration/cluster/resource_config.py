@@ -66,7 +66,7 @@ class ResourceConfig:
 
     @property
     def failure_policy(self) -> FailurePolicy:
-        """What becomes of chains whose workers die or leave, and of those that diverge."""
+        """What becomes of chains whose workers die, whose nodes drain, and that diverge."""
         return FailurePolicy(self.max_failures, self.on_divergence, self.max_preemptions)
 
     def slots(self, cluster: Cluster, *, run_chains: bool = True) -> Slots:
