@@ -38,7 +38,7 @@ TEXTS = ("version", "likelihood", "split")
 """Parts that are no hashes."""
 
 
-def check_name(name: object, version: object) -> None:
+def check_own_name(name: object, version: object) -> None:
     """Refuse a name or a version that a task made of a user's functions cannot have."""
     ok = isinstance(name, str) and _NAME.fullmatch(name) is not None
     require(ok, "name", name, "be 1 to 60 letters, digits, spaces, '.', '_' or '-' and start with a letter or digit")
