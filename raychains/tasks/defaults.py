@@ -45,8 +45,9 @@ class Defaults:
     prior: tuple[str, ...] = ()
     """Texts of `raychains.priors.read`, instead of ``weight_decay``."""
     temperature: float = 1.0
-    decreasing: Mapping[str, Any] = field(default_factory=dict)
-    """``gamma``; and ``decay`` (lr / final lr), ``noise_from``, ``epochs_per_sample`` for networks."""
+    non_cyclical: Mapping[str, Any] = field(default_factory=dict)
+    """Of all schedules but the cyclical one: ``noise_from`` and ``epochs_per_sample``, for networks; of the decreasing
+    one alone: ``gamma`` and ``decay`` (lr / final lr)."""
     sampler_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By sampler, where its own defaults do not fit the task."""
     eta_for: int | None = None
@@ -128,7 +129,7 @@ def density(eta: float, **settings: Any) -> Defaults:
     """Settings for a density: η of Entropy-MCMC, and local-entropy steps and sub-batches for a target that is no
     network."""
     own = {"emcmc": {"eta": eta}, "entropy-sgd": {"inner_lr": 0.01}, "entropy-sgld": {"inner_lr": 0.01}}
-    given = {"exploration": 0.5, "repeats": 10, "decreasing": {"gamma": 0.55}, **settings}
+    given = {"exploration": 0.5, "repeats": 10, "non_cyclical": {"gamma": 0.55}, **settings}
     return Defaults(**given, sampler_settings={**own, "bsam": {"m_sharpness": 1}})
 
 

@@ -143,6 +143,6 @@ def _general(task: Task, momentum: float = 0.9) -> Defaults:
         cycle_thinning=0.5,
         repeats=1,
         weight_decay=0.0 if own_prior else 1e-4,
-        decreasing=SMALL,
+        non_cyclical=SMALL,
         sampler_settings={"emcmc": {"eta": 20 / task.num_data}},
     )
