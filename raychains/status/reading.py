@@ -31,7 +31,7 @@ from raychains.status.state import (
     StoreState,
     SweepState,
 )
-from raychains.store import ChainStore, RunStore, Storage, SweepStore, split_run_path
+from raychains.store import RunStore, Storage, SweepStore, split_run_path
 from raychains.store.chain_store import ChainListing, preemptions
 from raychains.store.leases import SECOND, Entry, Leases, Watch
 
@@ -67,9 +67,9 @@ class _RunContext:
     """The time of that record, nanoseconds; a worker that began later makes it history."""
 
 
-def _diagnosis(root: Storage, digest: str) -> str | None:
+def _diagnosis(folder: ChainListing) -> str | None:
     """Return the sentence on a divergence, where there was one."""
-    if found := ChainStore(root, digest).diagnoses():
+    if folder.diverged and (found := folder.store.diagnoses()):
         # A newer one, or none of ours.
         with contextlib.suppress(UserError, TypeError, ValueError, KeyError, AttributeError):
             return Diagnosis.from_json(found[-1]).sentence()
@@ -79,13 +79,11 @@ def _diagnosis(root: Storage, digest: str) -> str | None:
 def _chain_state(root: Storage, spec: ChainSpec, run: _RunContext) -> ChainState:
     digest, folder = spec.digest, ChainListing(root, spec.digest)
     progress, (checkpoint, saved) = _fields(folder.last_progress()), folder.checkpoint()
-    told = [record.get("host") for record in folder.records.values()]
-    hosts = tuple(dict.fromkeys(host for host in told if isinstance(host, str)))
     changed = max((changed for _, changed in folder.files.values()), default=None)
     samples, expected, cost = folder.samples, expected_samples(spec), gradient_evaluations(spec)
     state, reason = _state(digest, run, folder, samples >= expected)
-    if state == "failed" and reason is None and folder.diverged:
-        reason = _diagnosis(root, digest)
+    if state == "failed" and reason is None:
+        reason = _diagnosis(folder)
     resumed = folder.newest.get("from_step")
     known = [progress.get("step", 0), resumed if isinstance(resumed, int) else 0, checkpoint or 0]
     whole = state == "finished" and spec.early_stop is None
@@ -107,8 +105,8 @@ def _chain_state(root: Storage, spec: ChainSpec, run: _RunContext) -> ChainState
         stalled=state == "running" and digest in run.stalled,
         attempts=len(folder.attempts),
         preemptions=preemptions(folder.records),
-        host=hosts[-1] if hosts else None,
-        hosts=hosts,
+        host=folder.hosts[-1] if folder.hosts else None,
+        hosts=folder.hosts,
         reason=reason,
         bytes=sum(size for size, _ in folder.files.values()),
     )

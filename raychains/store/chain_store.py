@@ -484,13 +484,15 @@ class ChainListing:
     are read."""
 
     def __init__(self, root: Storage, digest: str) -> None:
-        self.root, self._folder = root, f"chains/{digest}"
+        self.store, self._root, self._folder = ChainStore(root, digest), root, f"chains/{digest}"
         self.files: Mapping[str, tuple[int, int]] = root.below(self._folder)
         """Bytes and time of the last change, nanoseconds, by name."""
         self.attempts = sorted(int(m[1]) for m in self._names("incarnations", _ATTEMPT))
-        store = ChainStore(root, digest)
-        self.records = {n: store.attempt_or_empty(n) for n in self.attempts[-RECORDS:]}
+        self.records = {n: self.store.attempt_or_empty(n) for n in self.attempts[-RECORDS:]}
         self.newest: Mapping[str, Any] = self.records[self.attempts[-1]] if self.attempts else {}
+        hosts = [record.get("host") for record in self.records.values()]
+        self.hosts = tuple(dict.fromkeys(host for host in hosts if isinstance(host, str)))
+        """Hosts of these attempts, each once, the newest last."""
         self.begun = max((self.files[f"incarnations/{n}.json"][1] for n in self.attempts), default=0)
         """The time at which the last attempt began, nanoseconds."""
         self.samples = len({(m[1], m[2]) for m in self._names("samples", _SAMPLE)})
@@ -519,12 +521,12 @@ class ChainListing:
             path = f"{self._folder}/{name}"
             start = max(0, self.files[name][0] - TAIL)
             try:
-                text = self.root.read_range(path, start, TAIL)
+                text = self._root.read_range(path, start, TAIL)
             except FileNotFoundError:
                 continue
             read = [progress_record(line) for line in text.splitlines()[1 if start else 0 :]]
             if None in read:
-                log.warning("passed over in part, since it is torn or altered: %s", self.root.location(path))
+                log.warning("passed over in part, since it is torn or altered: %s", self._root.location(path))
             records = [r for r in read if r is not None and not self._history.superseded(attempt, r["step"])]
             if records:
                 return records
