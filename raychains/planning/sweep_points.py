@@ -27,7 +27,7 @@ from raychains.planning.presets import default_arms
 from raychains.planning.sweep_plan import Asha, Point, SweepPlan, Values
 from raychains.store import initial_states
 from raychains.tasks import Task
-from raychains.tasks.defaults import defaults_of
+from raychains.tasks.user_defaults import defaults_of
 
 SPLIT = "val"
 """The split that decides between settings."""

@@ -18,8 +18,8 @@ from raychains.planning import methods, sweep_points
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.presets import default_arms
 from raychains.planning.reports import cycle_count, report_steps
-from raychains.tasks.defaults import defaults_of
 from raychains.tasks.digits import Digits
+from raychains.tasks.user_defaults import defaults_of
 
 
 def plan(**settings: object) -> sweep_points.Planned:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from raychains.coordination.capacity import ACCELERATOR, Fit, Node, describe, fit
+from raychains.coordination.capacity import ACCELERATOR, Capacity, Node, describe, fit
 from raychains.coordination.failure import MAX_FAILURES, FailurePolicy, Policy
 from raychains.coordination.failure import TIMEOUT as STALL_TIMEOUT
 from raychains.core.errors import UserError, require, unknown_name
@@ -66,7 +66,7 @@ class ResourceConfig:
 
     @property
     def failure_policy(self) -> FailurePolicy:
-        """What becomes of chains whose workers die or leave, and of those that diverge."""
+        """What becomes of chains whose workers die, whose nodes drain, and that diverge."""
         return FailurePolicy(self.max_failures, self.on_divergence, self.max_preemptions)
 
     def slots(self, cluster: Cluster, *, run_chains: bool = True) -> Slots:
@@ -200,7 +200,7 @@ class Slots:
     def _nodes(self) -> list[Node]:
         return self.cluster.nodes(self.accelerator_type)
 
-    def _fit(self, nodes: Sequence[Node]) -> Fit:
+    def _fit(self, nodes: Sequence[Node]) -> Capacity:
         return fit(nodes, self.cpus, self.gpus, self.evaluators, self.others_gpus / self.evaluators)
 
     def _most(self, chains: int) -> int:

@@ -21,7 +21,7 @@ from raychains.planning.presets.arms import ArmList, Planned
 from raychains.priors import Centred
 from raychains.schedules import NonCyclical
 from raychains.tasks import Task
-from raychains.tasks.defaults import defaults_of
+from raychains.tasks.user_defaults import defaults_of
 
 SAMPLERS = ("sgld", "psgld", "sghmc")
 """Samplers whose target is exp(−U/T) at any temperature T, with a step on the mean-loss scale."""
