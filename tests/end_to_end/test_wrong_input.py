@@ -80,11 +80,11 @@ run --tensorboard s3://bucket/x | --tensorboard must be a local folder, got 's3:
 sweep --evaluators 2 | --evaluators must be left out of a sweep, got 2: each trial evaluates its own samples
 sweep --gpus-per-evaluator .5 | --gpus-per-evaluator must be left out of a sweep, got 0.5
 sweep --keep-predictions all | --keep-predictions must be left out of a sweep, got 'all'
-sweep --budget 8 | --budget is gone since this version: use --epochs
+sweep --budget 8 | --budget was removed in this version: use --epochs
 evaluate some/runs/run --resume | --resume must be left out of an evaluation, got True: what is stored is not made again
 evaluate some/runs/run --gpus-per-chain 1 | --gpus-per-chain must be left out of an evaluation, got 1.0: no chain is run
 evaluate some/runs/run --name mine | --name must be left out of an evaluation, got 'mine': results lie in the run's
-status some/runs/run --port 8001 --web | --web is gone since this version: use --watch or, in the command of
+status some/runs/run --port 8001 --web | --web was removed in this version: use --watch or, in the command of
 status nowhere | PATH must be STORE/runs/NAME, STORE/sweeps/NAME or STORE, got 'nowhere'
 status no/store/runs/one | there are none yet
 status no/store/sweeps/one | PATH must be one of the sweeps in
@@ -109,7 +109,7 @@ sweep --name ../elsewhere | --name must be 1 to 100 letters
 sweep --address 127.0.0.1:1 | --address must be HOST:PORT of a running Ray cluster, got '127.0.0.1:1'
 run --options | --options must be given a JSON file, as in --options best.json, got nothing
 run --options no/such.json | --options must be a JSON file, got 'no/such.json': No such file or directory
-run --budget 40 | --budget is gone since this version: use raychains fit --budget
+run --budget 40 | --budget was removed in this version: use raychains fit --budget
 fit --budget 10 | --budget must be at least
 fit --lr .1 | --lr must be left out of a fit, got 0.1: a fit chooses it
 fit --minutes 5 --budget 300 | --budget must be left out beside --minutes, which is turned into one, got 300
