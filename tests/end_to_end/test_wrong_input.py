@@ -43,7 +43,7 @@ compare --checkpoint-every soon | seconds or with a unit as in 60s, 5min or 1h, 
 run --checkpoint-every 5m | --checkpoint-every must be a finite number above 0
 run --slot-timeout soon | --slot-timeout must be a finite number above 0, in seconds or with a unit
 run --concurrent 0 | --concurrent must be an integer of at least 1, got 0
-run --accelerator-type T4 --gpus-per-chain 0 | --accelerator-type must be left out where nothing
+run --accelerator-type T4 --gpus-per-chain 0 | --accelerator-type must be left out if nothing
 reproduce | NAMES must be all or some of fig1
 reproduce tabel2 | got 'tabel2'; did you mean 'table2'?
 reproduce fig1 --scale small | --scale must be one of cpu, gpu, paper, smoke, got 'small'
@@ -115,7 +115,7 @@ fit --lr .1 | --lr must be left out of a fit, got 0.1: a fit chooses it
 fit --minutes 5 --budget 300 | --budget must be left out beside --minutes, which is turned into one, got 300
 fit --folds 2 | --folds must be left out for task digits, got 2: only tasks of Task.from_module can be divided
 fit --task mixture25 | --task must be a network's, got 'mixture25': a density has no examples to hold out
-run --sample-only zz* | --sample-only must be left out without --init-from, got 'zz*': the other parameters stay
+run --sample-only zz* | --sample-only must be left out without --init-from, got 'zz*': the other parameters keep
 run --epochs 1 --batch-size 500 | --epochs must be at least 17, got 1: by default a chain has 4 cycles, with noise in
 evaluate some/runs/run --reference a.npy | --reference must be left out without the measure fidelity, which compares
 comprae | did you mean 'compare'?
