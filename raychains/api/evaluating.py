@@ -190,7 +190,7 @@ class _Evaluating:
         if self.folder.name != self.loaded.store.name and self.folder.exists():
             there = Comparison.from_json(self.folder.plan().get("comparison"))
             allowed = (
-                f"be another one, or the folder of run {self.folder.name!r} be deleted: results would take its place"
+                f"be another one: its results would replace run {self.folder.name!r}, unless you delete its folder"
             )
             require(there.digest == self.comparison.digest, "split", self.split, allowed)
         finished = finished_chains(self.root, self.comparison.chains())

@@ -119,7 +119,7 @@ def _why_no_hmc(context: Context) -> str | None:
     if any(task != of_arms[0] for task in of_arms):
         return "arms have several tasks, or settings of the task"
     if any(context.comparison.arms[arm].chains[group][0].prior is not None for arm, group in context.groups):
-        return "HMC's reference takes one weight decay on all parameters for the prior, and arms have another prior"
+        return "HMC's reference needs one weight decay on all parameters as the prior, and arms have another prior"
     decays = _weight_decays(context)
     return None if len(decays) == 1 else f"arms have several priors: weight decay {', '.join(f'{d:g}' for d in decays)}"
 

@@ -118,7 +118,7 @@ class Noise:
         """
         if "positions" not in state:
             raise UserError(
-                "the sampler's state was saved by an older version, whose noise was another: it cannot go on"
+                "the sampler's state was saved by an older version, which drew other noise: it cannot be continued"
             )
         noise = cls(state["seed"])
         for name, position in state["positions"].items():

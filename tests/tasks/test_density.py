@@ -227,7 +227,7 @@ def test_a_run_says_how_many_rows_a_step_reads() -> None:
         with refused("batch_size", allowed, str(wrong)):
             batch_size(logistic(), batch_size=wrong)
     assert batch_size(logistic(), batch_size=5) == 5
-    with refused("batch_size must be 12, all rows", "tunes itself", "another sampler", "5"):
+    with refused("batch_size must be 12, all rows", "tunes itself", "other samplers", "5"):
         batch_size(logistic(), sampler="tuned-mclmc", batch_size=5)
     with refused("weight_decay"):
         batch_size(logistic(), weight_decay=0.1)

@@ -62,7 +62,7 @@ class ResourceConfig:
         if self.accelerator_type is not None:
             require(bool(self.accelerator_type.strip()), "accelerator_type", self.accelerator_type, "be a type of GPU")
             used = self.gpus_per_chain != 0 or self.gpus_per_evaluator != 0
-            require(used, "accelerator_type", self.accelerator_type, "be left out where nothing holds a GPU")
+            require(used, "accelerator_type", self.accelerator_type, "be left out if nothing uses a GPU")
 
     @property
     def failure_policy(self) -> FailurePolicy:

@@ -108,7 +108,7 @@ def _chains(options: Local, task: Task, *, lr: float, temperature: float) -> tup
     assert epochs is not None
     integer("batch_size", batch, 1, task.num_data)
     burn_in = layered(options.burn_in, epochs // 5)
-    integer("burn_in", burn_in, 0, epochs - 1, f": of {epochs} epochs one at least is kept")
+    integer("burn_in", burn_in, 0, epochs - 1, f": of {epochs} epochs at least one is kept")
     per_epoch = math.ceil(task.num_data / batch)
     steps, unkept = epochs * per_epoch, burn_in * per_epoch
     most = math.ceil((steps - unkept) / (options.thinning or 1))
