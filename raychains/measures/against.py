@@ -153,6 +153,7 @@ def _draw(run: RunData, table: pd.DataFrame) -> Figure:
 
 MEASURE = Measure(
     name="against",
+    section="Uncertainty",
     about="paired differences to predictions of your own (--against FILE)",
     tables=tables,
     why_not=why_not,

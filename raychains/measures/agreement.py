@@ -155,6 +155,7 @@ def _numbers(axis: Axes, values: Array) -> None:
 
 MEASURE = Measure(
     name="agreement",
+    section="Uncertainty",
     about="agreement and total variation of the arms' predictives with each other",
     tables=tables,
     why_not=no_classes,

@@ -370,6 +370,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 MEASURE = Measure(
     name="calibration",
+    section="Uncertainty",
     about="reliability in bins of equal width and equal mass",
     tables=tables,
     why_not=why_not,

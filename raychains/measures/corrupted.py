@@ -142,6 +142,7 @@ def _draw(run: RunData, table: pd.DataFrame, metrics: list[Metric]) -> Figure:
 
 MEASURE = Measure(
     name="corrupted",
+    section="Uncertainty",
     about="every metric on corrupted inputs, by type and severity",
     tables=tables,
     why_not=why_not,

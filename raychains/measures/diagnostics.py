@@ -40,7 +40,7 @@ QUANTITIES = 2
 """Whose traces are drawn, per arm."""
 MOST_CHAINS = 6
 """Chains that are drawn, per arm: more lines hide one another."""
-BINS = 20
+RANK_BINS = 20
 """Bins of a histogram of ranks."""
 FEWEST = 4
 """Points of a trace, at least."""
@@ -192,15 +192,15 @@ def ranked(followed: Followed, about: Row) -> list[Row]:
     from scipy.stats import rankdata  # whose import takes half a second
 
     rows: list[Row] = []
-    if len(followed.chains) < 2 or followed.draws < BINS:
+    if len(followed.chains) < 2 or followed.draws < RANK_BINS:
         return rows
     for quantity in followed.shown:
         series = followed.values[quantity][..., 0]
         if series.min() == series.max() or not np.isfinite(series).all():
             continue
-        bins = ((rankdata(series) - 1) * BINS / series.size).astype(int).reshape(series.shape)
+        bins = ((rankdata(series) - 1) * RANK_BINS / series.size).astype(int).reshape(series.shape)
         for c, position in enumerate(followed.chains):
-            shares = np.bincount(bins[c], minlength=BINS) * BINS / followed.draws
+            shares = np.bincount(bins[c], minlength=RANK_BINS) * RANK_BINS / followed.draws
             where = {**about, "quantity": quantity, "chain": position}
             rows += [{**where, "bin": k, "value": float(v)} for k, v in enumerate(shares)]
     return rows
@@ -325,8 +325,8 @@ def ranks(run: RunData, found: pd.DataFrame) -> Drawing | None:
         title="Ranks of the chains' draws",
         caption=(
             f"The first repeat, at most {MOST_CHAINS} chains an arm: a line per chain, the number of its draws in "
-            f"each of {BINS} bins of their ranks among the draws of all chains, over the number that it has when all "
-            "chains draw from one law (dashed: 1). A chain that stays elsewhere is high at one end; one that moves "
+            f"each of {RANK_BINS} bins of their ranks among the draws of all chains, over the number that it has when "
+            "all chains draw from one law (dashed: 1). A chain that stays elsewhere is high at one end; one that moves "
             "less is high in the middle."
         ),
         alt="Rank histograms of two quantities for each arm's chains, beside the uniform one",
@@ -345,7 +345,7 @@ def _draw_ranks(shown: list[tuple[Arm, list[str]]], found: pd.DataFrame) -> Figu
             of = mine[mine["quantity"] == name]
             for c in sorted(of["chain"].unique())[:MOST_CHAINS]:
                 heights = of[of["chain"] == c].sort_values("bin")["value"]
-                axis.stairs(heights, np.linspace(0, 1, BINS + 1), color=hue(int(c)), alpha=0.8)
+                axis.stairs(heights, np.linspace(0, 1, RANK_BINS + 1), color=hue(int(c)), alpha=0.8)
                 chains.add(int(c))
             axis.axhline(1, color=INK, linestyle=layout.DASHED, linewidth=0.9)
             axis.set(xlim=(0, 1), ylim=(0, max(2.0, axis.get_ylim()[1])), ylabel=name)
@@ -420,6 +420,7 @@ def _settled(lags: Any, values: Any) -> float:
 
 MEASURE = Measure(
     name="diagnostics",
+    section="Diagnostics",
     about="effective sample sizes, split R-hat, autocorrelation, traces, ranks, mode masses, temperatures",
     tables=tables,
     figures={

@@ -407,6 +407,7 @@ def _ends(rows: pd.DataFrame) -> pd.DataFrame:
 
 MEASURE = Measure(
     name="diversity",
+    section="Diversity",
     about="distances, a map and clusters of the samples; on how many examples they disagree",
     tables=tables,
     why_not=lambda context: two_samples(context, "to compare"),

@@ -488,6 +488,7 @@ def _line(axis: Axes, rows: pd.DataFrame, metric: str, style: ArmStyle) -> None:
 
 MEASURE = Measure(
     name="fidelity",
+    section="Uncertainty",
     about="distance to a reference's predictive: a file's, full-batch HMC's on CIFAR-10, or HMC's of this posterior "
     "(--reference hmc)",
     tables=tables,

@@ -359,6 +359,7 @@ def _dashes(table: pd.DataFrame) -> list[Line2D]:
 
 MEASURE = Measure(
     name="flatness",
+    section="Flatness",
     about="diagonal-Fisher spectrum, error and loss along random directions and on planes through three samples",
     tables=tables,
     why_not=networks_only,

@@ -145,6 +145,7 @@ def _draw(table: pd.DataFrame, metrics: list[Metric], arms: list[Arm], kinds: li
 
 MEASURE = Measure(
     name="interpolation",
+    section="Diversity",
     about="error and NLL on the line between samples of neighbouring cycles, of one cycle, of two chains, of θ and θₐ",
     tables=tables,
     why_not=lambda context: two_samples(context, "to draw a line between"),

@@ -317,6 +317,7 @@ def _draw_trace(table: pd.DataFrame, arms: list[Arm]) -> Figure:
 
 MEASURE = Measure(
     name="llc",
+    section="Flatness",
     about="local learning coefficient of the checkpoints that chains start at, examples' loss traces and their "
     "covariance",
     tables=tables,

@@ -267,6 +267,7 @@ def _dot(axis: Axes, values: np.ndarray, y: float, colour: str, mark: str) -> No
 
 MEASURE = Measure(
     name="ood",
+    section="Uncertainty",
     about="detection of other sets' inputs by entropy, mutual information and maximum probability; entropy CDFs",
     tables=tables,
     why_not=why_not,

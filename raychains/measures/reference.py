@@ -275,6 +275,7 @@ def _scale(axis: Axes, panel: Panel) -> None:
 
 MEASURE = Measure(
     name="reference",
+    section="Diagnostics",
     about="distance of a density's draws from the exact target: moments, Gaussian W₂, kernel Stein discrepancy "
     f"({BLIND})",
     tables=tables,

@@ -12,7 +12,7 @@ import pytest
 
 from raychains.inference.run_data import RunData
 from raychains.measures import Context, named
-from raychains.report.figures import FIGURES, SECTIONS
+from raychains.report.figures import FIGURES, sections
 from raychains.schedules import Cyclical
 from raychains.store import RunStore, Storage
 from raychains.tasks.two_modes import FLAT_CENTRE, TwoModes
@@ -136,7 +136,7 @@ def test_distances_say_what_they_are(material: RunData) -> None:
     assert "fitted" in drawing.caption and "inverse multiquadric" in drawing.caption
 
 
-@pytest.mark.parametrize("name", SECTIONS["Diagnostics"])
+@pytest.mark.parametrize("name", sections()["Diagnostics"])
 def test_legends_cover_no_panel(material: RunData, name: str) -> None:
     nothing_covered(drawing_of(material, name))
 
@@ -144,7 +144,7 @@ def test_legends_cover_no_panel(material: RunData, name: str) -> None:
 def test_nothing_is_drawn_of_what_is_not_known(tmp_path: Path, context: Context) -> None:
     empty = stored(tmp_path, TwoModes(), [np.zeros((3, 1, 2))])
     material = RunData(empty.store, empty.comparison)
-    assert all(FIGURES[name](material) is None for name in SECTIONS["Diagnostics"])
+    assert all(FIGURES[name](material) is None for name in sections()["Diagnostics"])
     written: Mapping[str, Sequence[Mapping[str, Any]]] = named("diagnostics").tables(empty)
     for name, rows in written.items():
         empty.store.write_table(name, rows)

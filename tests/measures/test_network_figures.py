@@ -15,7 +15,7 @@ from raychains.inference.run_data import RunData
 from raychains.measures import diversity, flatness, interpolation
 from raychains.orchestration.point_evaluation import PointEvaluator
 from raychains.planning.points import Point
-from raychains.report.figures import FIGURES, SECTIONS
+from raychains.report.figures import FIGURES
 from tests.checks import refused
 from tests.measures.made import Made, classifier, data, drawn
 from tests.report.figures import drawing_of, nothing_covered
@@ -72,11 +72,6 @@ def _measuring(made: Made) -> Callable[..., list[dict[str, float]]]:
 
     test = made.task.splits()["test"]
     return lambda split, points: [evaluator.measure(test, p) if p.fisher else both(p) for p in points]
-
-
-def test_every_figure_has_a_heading() -> None:
-    listed = {name for names in SECTIONS.values() for name in names}
-    assert set(NAMES) <= listed and set(NAMES) <= set(FIGURES)
 
 
 @pytest.mark.parametrize("name", NAMES)

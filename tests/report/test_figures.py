@@ -104,7 +104,7 @@ def test_captions_speak_of_repeats_where_there_are_some(digits: RunData, tmp_pat
 
 
 def test_density_of_draws_and_target_integrate_to_one_and_is_that_of_the_first_lane(mixture: RunData) -> None:
-    width = 2 * density_figure.LIMIT / density_figure.BINS
+    width = 2 * density_figure.LIMIT / density_figure.BINS_PER_AXIS
     assert density_figure.exact_density().sum() * width**2 == pytest.approx(1, abs=1e-3)
     for arm in mixture.comparison.arms:
         found = density_figure.histogram(mixture, arm)
@@ -199,7 +199,7 @@ def test_density_data_are_the_cells_that_hold_draws(mixture: RunData) -> None:
     found, cells = density_figure.histogram(mixture, arm), rows_of(mixture, "density").query("arm == @arm.name")
     assert found is not None and len(cells) == np.count_nonzero(found)
     assert cells["density"].sum() == pytest.approx(found.sum())
-    width = 2 * density_figure.LIMIT / density_figure.BINS
+    width = 2 * density_figure.LIMIT / density_figure.BINS_PER_AXIS
     i, j = (((cells[name] + density_figure.LIMIT) / width).astype(int) for name in ("theta_1", "theta_2"))
     assert found[i, j] == pytest.approx(cells["density"].to_numpy())
 

@@ -25,7 +25,7 @@ NEEDED = ("target", "mean", "std", "pit")
 SHOWN = 150
 """Examples at most whose intervals are drawn: more would hide each other."""
 LEVEL = 0.9
-BINS = 10
+PIT_BINS = 10
 LEVELS = tuple(k / 20 for k in range(1, 20))
 
 
@@ -134,8 +134,8 @@ def pit(run: RunData) -> Drawing | None:
         return None
     data: list[dict[str, Any]] = []
     for one in found:
-        counts, edges = np.histogram(one.pits, bins=BINS, range=(0, 1))
-        low, high = stats.binom.interval(0.95, len(one.pits), 1 / BINS)
+        counts, edges = np.histogram(one.pits, bins=PIT_BINS, range=(0, 1))
+        low, high = stats.binom.interval(0.95, len(one.pits), 1 / PIT_BINS)
         for k, count in enumerate(counts.tolist()):
             row = {"arm": one.arm.name, "lower": float(edges[k]), "upper": float(edges[k + 1]), "count": count}
             data.append({**row, "low": float(low), "high": float(high)})
@@ -143,8 +143,8 @@ def pit(run: RunData) -> Drawing | None:
         name="pit",
         title="PIT: the predictive's distribution function at the targets",
         caption=(
-            f"Targets in {BINS} intervals of equal predicted probability{_of_one(run)}: uniform where the predictive "
-            "is calibrated. A hump in the middle: intervals are too wide; high ends: too narrow; a slope: predictions "
+            f"Targets in {PIT_BINS} intervals of equal predicted probability{_of_one(run)}: uniform where the "
+            "predictive is calibrated. A hump in the middle: intervals are too wide; high ends: too narrow; a slope: predictions "
             "are shifted. Grey: where 95 % of the counts of a calibrated predictive lie."
         ),
         alt="Histogram of the probability integral transform for every arm, with the band of a calibrated predictive",
@@ -159,8 +159,8 @@ def _draw_pit(run: RunData, found: list[Predicted], data: list[dict[str, Any]]) 
         mine = [row for row in data if row["arm"] == one.arm.name]
         axis.axhspan(mine[0]["low"], mine[0]["high"], color=MUTED, alpha=0.25, linewidth=0)
         middles = [(row["lower"] + row["upper"]) / 2 for row in mine]
-        axis.bar(middles, [row["count"] for row in mine], 0.88 / BINS, color=run.arm_styles[one.arm].colour)
-        axis.axhline(len(one.pits) / BINS, color=INK, linestyle=layout.DASHED, linewidth=0.9)
+        axis.bar(middles, [row["count"] for row in mine], 0.88 / PIT_BINS, color=run.arm_styles[one.arm].colour)
+        axis.axhline(len(one.pits) / PIT_BINS, color=INK, linestyle=layout.DASHED, linewidth=0.9)
         axis.set(xlim=(0, 1), xlabel="Predicted probability of less", title=layout.wrapped(one.arm.label, 26, 9))
         axis.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     axes[0].set_ylabel("Targets")
