@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, NullLocator
 
 from raychains.evaluation import metrics
 from raychains.evaluation.calibration_error import equal_mass, equal_width, gaps, mass_bins, top_class
@@ -24,6 +23,7 @@ from raychains.measures.measure import Context, Measure, Row, Tables, not_labell
 from raychains.planning import Arm
 from raychains.planning.views import Request
 from raychains.plotting import layout
+from raychains.plotting.charts import DASHED, Axis, Chart, Line, Mark, Panel, Rule
 from raychains.plotting.style import INK, MUTED, WIDTH, Drawing
 
 NEEDED = ("confidence", "prediction", "label")
@@ -314,45 +314,35 @@ def calibration(run: RunData) -> Drawing | None:
             f"Expected calibration errors over these bins: {errors}."
         ),
         alt="Accuracy minus confidence against confidence for every arm, with the line of perfect calibration",
-        draw=lambda: _draw_calibration(run, found),
+        draw=_gaps(run, found),
         data=[row for diagram in found for row in diagram.table.to_dict("records")],
     )
 
 
-def _draw_calibration(run: RunData, found: list[Diagram]) -> Figure:
-    looks = run.arm_styles
+def _gaps(run: RunData, found: list[Diagram]) -> Chart:
     by_arm = {diagram.arm.name: diagram for diagram in found}
-    shown = [panel for panel in looks.panels if any(arm.name in by_arm for arm in panel.arms)]
-    figure, axes = layout.panels(1, len(shown), 2.9, sharey=True)
     lowest = max(min(d.table["confidence"].min() for d in found), SUREST)
     highest = min(max(d.table["confidence"].max() for d in found), 1 - SUREST)
-    low, high = _odds(lowest), _odds(highest)
-    edge = 0.05 * max(high - low, 1.0)
-    for axis, panel in zip(axes[0], shown, strict=True):
-        for arm in panel.arms:
-            if arm.name in by_arm:
-                _gap_line(axis, by_arm[arm.name], run)
-        axis.axhline(0, color=INK, linestyle=layout.DASHED, linewidth=0.9, zorder=1)
-        axis.set_xscale("logit")
-        axis.set_xlim(*(1 / (1 + np.exp(-v)) for v in (low - edge, high + edge)))
-        axis.xaxis.set_major_locator(FixedLocator(_ticks(low - edge, high + edge)))
-        axis.xaxis.set_minor_locator(NullLocator())
-        axis.xaxis.set_major_formatter(lambda p, _: f"{p:g}")
-        axis.set(xlabel="Confidence", title=panel.title)
-    axes[0][0].set_ylabel("Accuracy − confidence (%)")
-    handles = [look.handle(markers=True) for look in looks.among(d.arm for d in found)]
-    layout.legend(figure, [*handles, layout.dashed_entry("perfect calibration")])
-    return figure
-
-
-def _gap_line(axis: Axes, diagram: Diagram, run: RunData) -> None:
-    look = run.arm_styles[diagram.arm]
-    confidence, accuracy, *ends = (diagram.table[c].to_numpy() for c in ("confidence", "accuracy", "low", "high"))
-    x = np.clip(confidence, SUREST, 1 - SUREST)
-    gap = 100 * (accuracy - confidence)
-    look.plot(axis, x, gap, size=4.5, zorder=3)
-    low, high = (100 * (end - confidence) for end in ends)
-    axis.vlines(x, low, high, color=look.colour, linewidth=1, alpha=0.7, zorder=2)
+    edge = 0.05 * max(_odds(highest) - _odds(lowest), 1.0)
+    low, high = _odds(lowest) - edge, _odds(highest) + edge
+    begin, end = (1 / (1 + np.exp(-v)) for v in (low, high))
+    x = Axis(label="Confidence", scale="logit", low=begin, high=end, ticks={p: f"{p:g}" for p in _ticks(low, high)})
+    shown = []
+    for panel in run.arm_styles.panels:
+        marks: list[Mark] = []
+        for diagram in (by_arm[arm.name] for arm in panel.arms if arm.name in by_arm):
+            style = run.arm_styles[diagram.arm]
+            of = {name: diagram.table[name].to_numpy() for name in ("confidence", "accuracy", "low", "high")}
+            gap, *ends = (100 * (of[name] - of["confidence"]) for name in ("accuracy", "low", "high"))
+            at, look = np.clip(of["confidence"], SUREST, 1 - SUREST), style.style(size=4.5)
+            marks.append(
+                Line(x=at, y=gap, style=look, label=style.label, upright=(ends[0], ends[1]), bars={"linewidth": 1})
+            )
+        if marks:
+            y = Axis(label="Accuracy − confidence (%)")
+            shown.append(Panel(marks=[*marks, Rule(at=0)], x=x, y=y, title=panel.title))
+    legend = [("perfect calibration", DASHED)]
+    return Chart(panels=shown, columns=len(shown), height=2.9, share_y=True, legend=legend, legend_columns=2)
 
 
 def _odds(p: float) -> float:

@@ -66,7 +66,7 @@ def test_losses_below_0_have_a_linear_axis(digits: RunData, monkeypatch: pytest.
         np.testing.assert_array_equal(axis.lines[0].get_ydata(), [v for _, v in losses])
         values = np.array([v for _, v in losses])
         curve = gradients.Curve(digits.comparison.arms[0], "training nll", np.arange(3.0), values, np.full(3, 0.05))
-        (axis,) = gradients._draw(digits, [curve]).axes
+        (axis,) = gradients._chart(digits, [curve])().axes
         assert axis.get_yscale() == scale
         (band,) = axis.collections
         low, high = values - 0.05, values + 0.05
@@ -78,7 +78,7 @@ def test_a_single_point_is_marked(digits: RunData, monkeypatch: pytest.MonkeyPat
     arm, metric = digits.comparison.arms[0], digits.metrics[0]
     for x in (np.array([1.0]), np.array([1.0, 2.0])):
         curve = samples.Curve(arm, metric, x, x / 10, np.full(len(x), np.nan))
-        line, *_ = samples._samples(digits, [curve]).axes[0].lines
+        line, *_ = samples._samples(digits, [curve])().axes[0].lines
         assert (line.get_marker() not in ("", "None")) is (len(x) == 1)
         monkeypatch.setattr(RunData, "losses", lambda run, spec, x=x: [(8 * int(k), 1 / k) for k in x])
         line, *_ = drawing_of(digits, "learning").draw().axes[0].lines
