@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from raychains.evaluation import metrics
 from raychains.evaluation.calibration_error import equal_mass, equal_width, gaps, mass_bins, top_class
@@ -22,9 +19,9 @@ from raychains.measures import panels
 from raychains.measures.measure import Context, Measure, Row, Tables, not_labelled
 from raychains.planning import Arm
 from raychains.planning.views import Request
-from raychains.plotting import layout
-from raychains.plotting.charts import DASHED, Axis, Chart, Line, Mark, Panel, Rule
-from raychains.plotting.style import INK, MUTED, WIDTH, Drawing
+from raychains.plotting import charts
+from raychains.plotting.charts import DASHED, SHADE, Axis, Bars, Chart, Line, Mark, Panel, Rule
+from raychains.plotting.style import INK, Drawing
 
 NEEDED = ("confidence", "prediction", "label")
 EQUAL_WIDTH, EQUAL_MASS = "width", "mass"
@@ -33,6 +30,7 @@ SUREST = 1e-5
 TICKS = (0.01, 0.03, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.997, 0.999, 0.9999)
 HATCHED: dict[str, Any] = {"facecolor": "none", "edgecolor": INK, "hatch": "/////", "linewidth": 0.6}
 """The look of the gap between accuracy and confidence."""
+HALVES = {0.0: "0", 0.5: "0.5", 1.0: "1"}
 FEW = 10
 """Bins with fewer predictions are drawn pale: their accuracy is mostly chance."""
 
@@ -236,65 +234,59 @@ def reliability(run: RunData) -> Drawing | None:
             f"{FEW} predictions are pale. Below: predictions per bin (logarithmic)."
         ),
         alt="Accuracy against confidence for every arm, with the diagonal of perfect calibration",
-        draw=lambda: _draw_reliability(run, found),
+        draw=_reliability(run, found),
         data=[row for diagram in found for row in diagram.table.to_dict("records")],
     )
 
 
-def _draw_reliability(run: RunData, found: list[Diagram]) -> Figure:
+def _reliability(run: RunData, found: list[Diagram]) -> Chart:
     columns = min(panels.COLUMNS, max(len(found), 2))
-    rows = -(-len(found) // columns)
-    figure = Figure(figsize=(WIDTH, rows * 2.9 + 0.4))
-    ratios = {"height_ratios": [3.4, 1] * rows}
-    grid = figure.subplots(2 * rows, columns, squeeze=False, sharex=True, gridspec_kw=ratios)
-    tops, bottoms = (panels.used(grid[start::2], len(found)) for start in (0, 1))
     most = max(diagram.table["count"].max() for diagram in found)
-    for i, (diagram, above, below) in enumerate(zip(found, tops, bottoms, strict=True)):
-        colour = run.arm_styles[diagram.arm].colour
-        _diagram(above, diagram, colour)
-        _counts(below, diagram, colour, most)
-        title = layout.wrapped(diagram.arm.label, 26, 9)
+    decades = {10.0**k: f"{10**k:,}" for k in range(0, int(np.log10(most)) + 1, 2)}
+    x = Axis(low=0, high=1, ticks=HALVES)
+    accuracy, counts = Axis(low=0, high=1, ticks=HALVES), Axis(scale="log", low=0.8, high=most * 2, ticks=decades)
+    tops, bottoms = list[charts.Panel | None](), list[charts.Panel | None]()
+    for i, diagram in enumerate(found):
+        table, width, colour = diagram.table, 1 / diagram.bins, {"color": run.arm_styles[diagram.arm].colour}
+        few, middle = table["count"] < FEW, (table["bin"] + 0.5) / diagram.bins
+        title = diagram.arm.label
         if "ece" in run.summary.columns:
             title += f"\nECE {100 * run.summary.loc[diagram.arm.name, 'ece']:.1f} %"
-        above.set_title(title, fontsize=8.5)
-        for axis, label in ((above, "Accuracy"), (below, "Count")):
-            if i % columns == 0:
-                axis.set_ylabel(label)
-            else:
-                axis.tick_params(labelleft=False)
-        above.tick_params(labelbottom=False)
-        below.tick_params(labelbottom=True)
-        below.set_xlabel("Confidence")
-    handles = [
-        Patch(facecolor=MUTED, alpha=0.6, label="accuracy"),
-        layout.entry("its 95 % interval", color=INK, linewidth=1.2),
-        Patch(label="gap to mean confidence", **HATCHED),
-        layout.dashed_entry("perfect calibration"),
+        marks: list[Mark] = []
+        for some, pale in ((~few, 1.0), (few, 0.35)):
+            at, rows = middle[some], table[some]
+            gap, ends = rows["confidence"] - rows["accuracy"], (rows["low"], rows["high"])
+            bar = {**colour, "alpha": 0.6 * pale}
+            interval = {"color": INK, "alpha": pale, "zorder": 4}
+            marks += [
+                Bars(x=at, height=rows["accuracy"], width=0.88 * width, style=bar),
+                Bars(x=at, height=gap, bottom=rows["accuracy"], width=0.88 * width, style={**HATCHED, "alpha": pale}),
+                Line(x=at, y=rows["accuracy"], style={"linestyle": ""}, upright=ends, bars=interval),
+            ]
+        marks.append(Line(x=[0, 1], y=[0, 1], style=DASHED))
+        y = replace(accuracy, label="" if i % columns else "Accuracy")
+        tops.append(charts.Panel(marks=marks, x=x, y=y, title=title))
+        held = Bars(x=middle, height=table["count"], width=0.88 * width, style=colour)
+        y = replace(counts, label="" if i % columns else "Count")
+        bottoms.append(charts.Panel(marks=[held], x=replace(x, label="Confidence"), y=y))
+    spare: list[charts.Panel | None] = [None] * (-len(found) % columns)
+    rows_of = [
+        (*tops, *spare)[i : i + columns] + (*bottoms, *spare)[i : i + columns] for i in range(0, len(found), columns)
     ]
-    layout.legend(figure, handles, columns=4)
-    return figure
-
-
-def _diagram(axis: Axes, diagram: Diagram, colour: str) -> None:
-    width = 1 / diagram.bins
-    for one in diagram.table.itertuples():
-        middle, pale = (one.bin + 0.5) * width, 0.35 if one.count < FEW else 1.0
-        gap = one.confidence - one.accuracy
-        axis.bar(middle, one.accuracy, width * 0.88, color=colour, alpha=0.6 * pale, linewidth=0)
-        axis.bar(middle, gap, width * 0.88, bottom=one.accuracy, alpha=pale, **HATCHED)
-        axis.plot([middle, middle], [one.low, one.high], color=INK, linewidth=1.2, alpha=pale, zorder=4)
-    axis.plot([0, 1], [0, 1], color=INK, linestyle=layout.DASHED, linewidth=0.9)
-    axis.set(xlim=(0, 1), ylim=(0, 1), yticks=[0, 0.5, 1])
-    axis.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-
-
-def _counts(axis: Axes, diagram: Diagram, colour: str, most: int) -> None:
-    width = 1 / diagram.bins
-    axis.bar((diagram.table["bin"] + 0.5) * width, diagram.table["count"], width * 0.88, color=colour)
-    axis.set(yscale="log", ylim=(0.8, most * 2))
-    decades = [10**k for k in range(0, int(np.log10(most)) + 1, 2)]
-    axis.set_yticks(decades, [f"{d:,}" for d in decades])
-    axis.set_yticks([], minor=True)
+    legend = [
+        ("accuracy", {**SHADE, "alpha": 0.6}),
+        ("its 95 % interval", {"color": INK, "linewidth": 1.2}),
+        ("gap to mean confidence", HATCHED),
+        ("perfect calibration", DASHED),
+    ]
+    return Chart(
+        panels=[panel for row in rows_of for panel in row],
+        columns=columns,
+        height=1.45,
+        heights=[3.4, 1] * len(rows_of),
+        legend=legend,
+        legend_columns=4,
+    )
 
 
 def calibration(run: RunData) -> Drawing | None:

@@ -355,7 +355,7 @@ def _traces(shown: list[tuple[Arm, list[str]]], traces: pd.DataFrame, lags: pd.D
                 mine = rows.sort_values("draw")
                 look = {"marker": "o", "markersize": 3, "linewidth": 1.3} if len(mine) <= 60 else {"linewidth": 0.7}
                 marks.append(Line(x=mine["draw"], y=mine["value"], style={"color": hue(c), "alpha": 0.8, **look}))
-            x, y = Axis(label="Kept draw" if last else "", ticks=4), Axis(label=name, ticks=4)
+            x, y = Axis(label="Kept draw" if last else "", ticks=4, whole=True), Axis(label=name, ticks=4)
             made.append(Panel(marks=marks, x=x, y=y, title="" if i else arm.label))
         made += [None] * (most - len(names))
         made.append(_correlation(lags[lags["arm"] == arm.name], names, "Lag (draws)" if last else ""))
@@ -376,7 +376,7 @@ def _correlation(rows: pd.DataFrame, names: Sequence[str], label: str) -> Panel:
             last = max(last, _settled(mine["lag"].to_numpy(), mine["value"].to_numpy()))
     ticks = {-0.5: "−0.5", 0.0: "0", 0.5: "0.5", 1.0: "1"}
     y = Axis(label="Autocorrelation", low=-0.55, high=1.05, ticks=ticks)
-    return Panel(marks=marks, x=Axis(label=label, low=0, high=last, ticks=3), y=y)
+    return Panel(marks=marks, x=Axis(label=label, low=0, high=last, ticks=3, whole=True), y=y)
 
 
 def _settled(lags: Any, values: Any) -> float:

@@ -366,8 +366,8 @@ def _heat(arms: list[Arm], table: pd.DataFrame) -> Chart:
             apart = {"color": INK, "linewidth": 1.2} if before[:2] != now[:2] else {"color": MUTED, "linewidth": 0.5}
             if before != now:
                 marks += [Rule(at=k + 0.5, upright=upright, style=apart) for upright in (False, True)]
-        x, y = Axis(label="Sample", ticks=4, margin=0), Axis(label="" if i else "Sample", ticks=4, margin=0)
-        shown.append(Panel(marks=marks, x=x, y=y, title=arm.label))
+        x = Axis(label="Sample", ticks=4, whole=True, margin=0)
+        shown.append(Panel(marks=marks, x=x, y=replace(x, label="" if i else x.label), title=arm.label))
     return Chart(panels=shown, columns=panels.COLUMNS, height=2.5, bar="Different class (%)")
 
 

@@ -472,7 +472,7 @@ def _growth(table: pd.DataFrame, arms: list[Arm]) -> Chart:
             value, *ends = (scale * rows[f"{metric}{end}"] for end in ("", "_low", "_high"))
             band, style = (ends[0], ends[1]), styles[arm.name].style()
             lines.append(Line(x=rows["samples"], y=value, style=style, label=arm.label, band=band))
-        shown.append(Panel(marks=lines, x=Axis(label="Samples", ticks=5), y=Axis(ticks=5), title=label))
+        shown.append(Panel(marks=lines, x=Axis(label="Samples", ticks=5, whole=True), y=Axis(ticks=5), title=label))
     return Chart(panels=shown, columns=len(shown), height=2.9, legend_columns=2)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from raychains.plotting import layout
 from raychains.plotting.style import HEAT, INK, MUTED, PAPER
@@ -30,7 +29,6 @@ MANY = 40
 """Dots in one line from which on they are smaller and paler."""
 TICKS = ((300.0, (1.0,)), (10.0, (1.0, 2.0, 5.0)), (0.0, (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
 """Ticks of a logarithmic axis in each decade, by the least ratio of its ends."""
-SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 LONGEST_TITLE = 104
 """Characters of the titles of one row of panels, beyond which they are broken over lines."""
 
@@ -47,6 +45,8 @@ class Axis:
     high: float | None = None
     ticks: Mapping[float, str] | int | None = None
     """Places with their texts, or about how many there are."""
+    whole: bool = False
+    """True if ticks are at whole numbers only."""
     text: Callable[[float], str] | None = None
     """Text of a tick."""
     grid: bool = True
@@ -193,7 +193,7 @@ class Chart:
             shades = _draw(axis, panel, columns, *outer) or shades
         drawn = [axis for axis in axes if axis.axison]
         if self.bar:
-            bar = figure.colorbar(shades, ax=drawn, shrink=0.8, pad=0.02, panchor=False, format=FuncFormatter(_text))
+            bar = figure.colorbar(shades, ax=drawn, shrink=0.8, pad=0.02, panchor=False, format=layout.PLAIN)
             bar.set_label(self.bar)
             bar.outline.set_visible(False)
         marks = [mark for panel in self.panels if panel is not None for mark in panel.marks]
@@ -234,7 +234,7 @@ def span(line: float, low: float, high: float, style: Style) -> Line:
 
 def _entry(mark: Line | Rule | Bars) -> Style:
     if isinstance(mark, Bars):
-        return {**SHADE, **mark.style}
+        return {**SHADE, **mark.style} if "hatch" not in mark.style else mark.style
     hidden = ("markevery", "zorder", "clip_on")
     return {name: value for name, value in mark.style.items() if name not in hidden}
 
@@ -273,11 +273,9 @@ def _axis(axis: Axes, name: str, spec: Axis, outer: bool) -> None:
     elif spec.scale == "log":
         low, high = sorted(getattr(axis, f"get_{name}lim")())
         subs = next(ticks for above, ticks in TICKS if high / low >= above)
-        one.set_major_locator(LogLocator(base=10, subs=subs, numticks=7 if subs == (1.0,) else None))
-        one.set_major_formatter(FuncFormatter(_text))
-        one.set_minor_locator(NullLocator())
+        layout.log_axis(one, [sub for sub in subs if sub % 1 == 0 or not spec.whole])
     elif spec.ticks is not None:
-        one.set_major_locator(MaxNLocator(spec.ticks))
+        one.set_major_locator(MaxNLocator(spec.ticks, integer=spec.whole))
     if spec.text is not None:
         one.set_major_formatter(FuncFormatter(lambda value, _: spec.text(value)))  # type: ignore[misc]
     if not spec.grid:
@@ -286,14 +284,6 @@ def _axis(axis: Axes, name: str, spec: Axis, outer: bool) -> None:
     if outer:
         one.set_label_text(spec.label)
     axis.tick_params(axis=name, **{"labelbottom" if name == "x" else "labelleft": outer})  # type: ignore[arg-type]
-
-
-def _text(value: float, place: int | None = None) -> str:
-    """Return a number as a tick's text: 1,000, 0.05, 10⁻⁵. Figures draw dollar signs as they are."""
-    if value <= 0 or 1e-3 <= value < 1e6:
-        return f"{value:,.10g}"
-    power = round(math.log10(value))
-    return "10" + str(power).translate(SUPERSCRIPTS) if math.isclose(value, 10.0**power) else f"{value:g}"
 
 
 def _mark(axis: Axes, mark: Mark) -> Any:
@@ -334,7 +324,7 @@ def _line(axis: Axes, mark: Line) -> None:
     if mark.level is not None:
         axis.hlines(mark.y, *mark.level, **bars)
     alone = {"marker": "o", "markersize": 4} if len(mark.x) == 1 and not mark.style.get("marker") else {}
-    axis.plot(mark.x, mark.y, **{**mark.style, **alone})
+    axis.plot(mark.x, mark.y, **{"color": colour, **mark.style, **alone})
 
 
 def _heat(axis: Axes, mark: Heat) -> Any:

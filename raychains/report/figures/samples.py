@@ -164,7 +164,7 @@ def _samples(run: RunData, curves: Sequence[Curve]) -> Chart:
             yield Rule(at=expected, ends=(0, curve.x[-1]), style={**DOTTED, "color": style.colour, "zorder": 1})
 
     if not run.by_blocks:
-        return _chart(run, curves, marks, Axis(label="Samples of all chains", scale="log"), Axis())
+        return _chart(run, curves, marks, Axis(label="Samples of all chains", scale="log", whole=True), Axis())
     most = max(float(np.nanmax(c.mean) * c.metric.scale) for c in curves)
     y = Axis(low=0, high=max(MODES * 1.04 if mixture else 0.0, 1.08 * most))
     return _chart(run, curves, marks, Axis(label="Draws of all chains", text="{:,.0f}".format), y)
@@ -182,7 +182,7 @@ def _cycles(run: RunData, curves: Sequence[Curve]) -> Chart:
             yield Rule(at=mean, width=2 * sd, style={"color": style.colour, "alpha": 0.14, "zorder": 0})
             yield Rule(at=mean, style={"color": style.colour, "linewidth": 0.9, "linestyle": style.line, "alpha": 0.8})
 
-    made = _chart(run, curves, marks, Axis(label="Cycles of each chain", ticks=8), Axis())
+    made = _chart(run, curves, marks, Axis(label="Cycles of each chain", ticks=8, whole=True), Axis())
     return replace(made, legend=[("single samples, mean ± sd", SHADE)] if any(c.single for c in curves) else [])
 
 

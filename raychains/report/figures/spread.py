@@ -30,9 +30,10 @@ class Repeats:
     expected: Mapping[str, float] = field(default_factory=dict)
 
 
-MEAN: Style = {"color": INK, "linestyle": "", "marker": "|", "markersize": 11, "markeredgewidth": 1.6, "zorder": 4}
+MEAN: Style = {"color": INK, "linewidth": 1.2, "marker": "|", "markersize": 11, "markeredgewidth": 1.6, "zorder": 4}
 PUBLISHED: Style = {**DOT, "color": ALARM, "marker": "x", "markersize": 6, "markeredgewidth": 1.5, "zorder": 5}
 EXACT: Style = {**DOT, **HOLLOW, "color": INK, "marker": "D", "markersize": 7, "zorder": 5}
+ENTRIES = {"mean ± standard error": MEAN, "published": PUBLISHED, "exact theory": EXACT}
 POINTS = "One point per repeat; the bar is the mean, its ends ± one standard error. "
 
 
@@ -90,8 +91,9 @@ def chart(
     of = [(m, [mark for line, arm in enumerate(arms) for mark in _marks(line, arm, m)]) for m in metrics]
     parted: list[Mark] = [Rule(at=place, style={"color": MUTED, "linewidth": 0.7}) for place in rules]
     shown = [(Axis(label=measure(metric), ticks=6), [*parted, *marks]) for metric, marks in of]
-    drawn = {mark.label: mark.style for _, marks in of for mark in marks if mark.label}
-    return in_lines([arm.label for arm in arms], shown, legend=[*legend, *drawn.items()], **settings)
+    styles = [mark.style for _, marks in of for mark in marks]
+    entries = [(name, style) for name, style in ENTRIES.items() if any(style is drawn for drawn in styles)]
+    return in_lines([arm.label for arm in arms], shown, legend=[*legend, *entries], **settings)
 
 
 def _marks(line: int, arm: Repeats, metric: Metric) -> Iterator[Line]:
@@ -100,10 +102,10 @@ def _marks(line: int, arm: Repeats, metric: Metric) -> Iterator[Line]:
     if len(values) > 1:
         mean, error = values.mean(), values.std(ddof=1) / np.sqrt(len(values))
         ends, bars = (mean - error, mean + error), {"color": INK, "alpha": 1, "zorder": 4}
-        yield Line(x=[mean], y=[line], style=MEAN, label="mean ± standard error", level=ends, bars=bars)
-    for found, style, label in ((arm.published, PUBLISHED, "published"), (arm.expected, EXACT, "exact theory")):
+        yield Line(x=[mean], y=[line], style=MEAN, level=ends, bars=bars)
+    for found, style in ((arm.published, PUBLISHED), (arm.expected, EXACT)):
         if metric.name in found:
-            yield Line(x=[found[metric.name]], y=[line], style=style, label=label)
+            yield Line(x=[found[metric.name]], y=[line], style=style)
 
 
 def number(text: str) -> float | None:
