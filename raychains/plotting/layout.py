@@ -77,6 +77,17 @@ def grid(count: int, columns: int, height: float, **share: Any) -> tuple[Figure,
     return figure, axes[:count]
 
 
+def per_arm(labels: Sequence[str], count: int) -> tuple[Figure, list[Axes]]:
+    """A figure of ``count`` panels with a line per arm from top to bottom."""
+    figure, axes = grid(count, 2, 0.34 * len(labels) + 0.75, sharey=True)
+    for i, axis in enumerate(axes):
+        axis.set_yticks(range(len(labels)), [wrapped(label) for label in labels])
+        axis.set_ylim(len(labels) - 0.5, -0.5)
+        axis.grid(False, axis="y")
+        axis.tick_params(axis="y", length=0, labelleft=i % min(count, 2) == 0)
+    return figure, axes
+
+
 def apart(count: int, width: float) -> Any:
     """Offsets [count] from −width to width, so that equal values do not hide each other."""
     return np.linspace(-width, width, count) if count > 1 else np.zeros(count)

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from raychains.evaluation.loss_landscape import TRACE, ranks_of
+from raychains.measures.panels import powers
 from raychains.papers.claims import claim
 from raychains.papers.completed_run import CompletedRun
 from raychains.papers.contents import listed
@@ -16,7 +17,7 @@ from raychains.papers.emcmc import emcmc_chains, last_samples
 from raychains.papers.emcmc.last_samples import LABELS, ROWS, SCALES, STYLES, Last, Measured
 from raychains.papers.experiment import OURS, Experiment, Setting, Tables, by_part, figure
 from raychains.papers.published_table import Heading
-from raychains.plotting.layout import legend, log_axis
+from raychains.plotting.layout import legend
 
 EXAMPLES = 1000
 """Training examples of a Fisher at most."""
@@ -54,7 +55,7 @@ def _draw(spectrum: pd.DataFrame) -> Figure:
             style.plot(axis, mean.index, np.exp(mean), linewidth=1.8)
         axis.set(xscale="log", yscale="log", xlabel="Rank of the parameter")
         for one in (axis.xaxis, axis.yaxis):
-            log_axis(one, (1.0,))
+            powers(one)
     found[0][0].set_ylabel("Eigenvalue (squared nats)")
     legend(figure, [style.handle() for style in STYLES.values()], columns=4)
     return figure

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from raychains.measures import panels
 from raychains.papers import ALL, NOT_SMOKE
 from raychains.papers.claims import Claim, claim
 from raychains.papers.completed_run import CompletedRun
@@ -20,7 +21,7 @@ from raychains.papers.published_table import Heading
 from raychains.planning import thinning
 from raychains.planning.ensemble_start import METHOD as ENSEMBLE
 from raychains.planning.presets.named import Preset, Variant
-from raychains.plotting.charts import Axis, Chart, Panel, Rule, dots, lines_of
+from raychains.plotting import layout
 from raychains.plotting.style import INK
 
 SEED = 11
@@ -210,15 +211,18 @@ def tables(run: CompletedRun) -> Tables:
 
 def _draw(cells: pd.DataFrame, hmc: pd.DataFrame) -> Figure:
     """Draw a panel for each data set with a line of dots for each method."""
+    parts = [part for part in NAMES if part in set(cells["part"])]
+    drawn, axes = layout.per_arm(list(LABELS.values()), len(parts))
     cells = cells[cells["column"] == VARIATION]
-    shown: list[Panel] = []
-    for part in (part for part in NAMES if part in set(cells["part"])):
-        of = cells[cells["part"] == part].groupby("row")["value"]
-        rows = [dots(line, of.get_group(row), {"color": INK}) for line, row in enumerate(LABELS) if row in of.groups]
-        target = Rule(at=100 * float(hmc.loc[hmc["part"] == part, VARIATION].iloc[0]), upright=True)
-        x = Axis(label="Total variation (%)   ← better", low=0, margin=0.06)
-        shown.append(Panel(marks=[*rows, target], x=x, y=lines_of([*LABELS.values()]), title=NAMES[part]))
-    return Chart(panels=shown, columns=2, height=0.34 * len(LABELS) + 0.75, share_y=True)()
+    for axis, part in zip(axes, parts, strict=True):
+        mine = cells[cells["part"] == part]
+        for line, row in enumerate(LABELS):
+            panels.dots(axis, line, mine.loc[mine["row"] == row, "value"].to_numpy(), color=INK)
+        panels.target_line(axis, 100 * float(hmc.loc[hmc["part"] == part, VARIATION].iloc[0]))
+        axis.set_xlim(left=0)
+        axis.set_title(NAMES[part])
+        axis.set_xlabel("Total variation (%)   ← better")
+    return drawn
 
 
 PAIRS = (

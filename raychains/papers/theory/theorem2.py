@@ -24,6 +24,7 @@ from matplotlib.figure import Figure
 from raychains.evaluation import moments
 from raychains.evaluation.evaluation import Array
 from raychains.evaluation.moments import Gaussian, w2
+from raychains.measures.panels import powers
 from raychains.papers import NOT_SMOKE
 from raychains.papers.claims import claim
 from raychains.papers.completed_run import Computation, cell
@@ -408,7 +409,7 @@ def _draw(table: pd.DataFrame) -> Figure:
         axis.set(xscale="log", yscale="log", title=label)
         log_axis(axis.xaxis, subs=(1.0, 2.0, 4.0) if name == CONTROL else (1.0, 3.0))
         axis.xaxis.set_major_formatter(COUNT)
-        log_axis(axis.yaxis, (1.0,))
+        powers(axis.yaxis)
     for axis in axes[::2]:
         axis.set_ylabel("W₂")
     for axis in axes[-2:]:
