@@ -6,7 +6,7 @@ import itertools
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -291,6 +291,7 @@ def _map(run: RunData, arms: list[Arm], table: pd.DataFrame, clusters: pd.DataFr
     shown = [panel for panel in shown if panel[2]]
     styles, first, made = in_one_panel(arms), table[~table.duplicated(["map", "x", "y"])], []
     x, y = (Axis(label=f"{name} axis (unit of the weights)", margin=0.08) for name in ("First", "Second"))
+    equal: Literal["box", "datalim"] = "datalim" if len(shown) == 1 else "box"  # panels that share both axes keep them
     for i, (number, title, group) in enumerate(shown):
         names = [a.name for a in group]
         others, own = first[(first["map"] == number) & ~first["arm"].isin(names)], table[table["arm"].isin(names)]
@@ -298,7 +299,7 @@ def _map(run: RunData, arms: list[Arm], table: pd.DataFrame, clusters: pd.DataFr
         marks: list[Mark] = [Line(x=others["x"], y=others["y"], style={**DOT, "color": GRID, "markersize": 3})]
         for arm in group:
             marks += _samples(own[own["arm"] == arm.name], styles[arm.name].colour)
-        made.append(Panel(marks=marks, x=x, y=replace(y, label="" if i else y.label), title=title, equal="datalim"))
+        made.append(Panel(marks=marks, x=x, y=replace(y, label="" if i else y.label), title=title, equal=equal))
     one_map, height = table["map"].nunique() == 1, 4.0 if len(shown) == 1 else 6.6 / min(3, len(shown))
     dot = {**DOT, "markersize": 6}
     legend = [(f"{a.label}: {_count(clusters, a)}", {**dot, "color": styles[a.name].colour}) for a in arms]

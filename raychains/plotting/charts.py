@@ -249,7 +249,9 @@ def _draw(axis: Axes, panel: Panel, columns: int, outer_x: bool, outer_y: bool) 
     for mark in panel.marks:
         shades = _mark(axis, mark) or shades
     axis.margins(*(room if spec.margin is None else spec.margin for spec, room in ((panel.x, 0.02), (panel.y, 0.05))))
-    _axis(axis, "x", panel.x, outer_x)
+    label = panel.x.label
+    arrow = label.replace("   ", "\n") if len(label) > LONGEST_TITLE // columns else label
+    _axis(axis, "x", replace(panel.x, label=arrow), outer_x)
     _axis(axis, "y", panel.y, outer_y)
     for place, text in panel.heads.items():
         over: Any = {"fontsize": 8.5, "fontweight": "bold", "va": "center", "ha": "left"}

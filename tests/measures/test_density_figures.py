@@ -130,7 +130,7 @@ def test_distances_say_what_they_are(material: RunData) -> None:
     by_label = {axis.get_xlabel(): axis for axis in figure.axes}
     w2 = by_label["W₂ between fitted Gaussians   ← better"]
     assert sorted(xs(w2)) == pytest.approx(sorted(r["gaussian_w2"] for r in rows))
-    ksd = by_label["Kernel Stein discrepancy (blind to mode weights)   ← better"]
+    ksd = by_label["Kernel Stein discrepancy (blind to mode weights)\n← better"]
     assert dashed(ksd) == [] and sorted(xs(ksd)) == pytest.approx(sorted(r["ksd"] for r in rows))
     assert dashed(by_label["Draws' sd over the reference's (median)"]) == [1.0]
     assert "fitted" in drawing.caption and "inverse multiquadric" in drawing.caption
