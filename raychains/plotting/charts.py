@@ -179,24 +179,21 @@ class Chart:
         shared["height_ratios"] = self.heights
         figure, rows = layout.panels(-(-len(self.panels) // columns), columns, self.height, **shared)
         axes = [axis for row in rows for axis in row]
-        shades: Any = None
-        for i, axis in enumerate(axes):
-            panel = self.panels[i] if i < len(self.panels) else None
-            if panel is None:
+        shown = {i: panel for i, panel in enumerate(self.panels) if panel is not None}
+        shades = [shade for i, panel in shown.items() if (shade := _marks(axes[i], panel)) is not None]
+        for i, axis in enumerate(axes):  # once all data are there, which panels may share the ends of axes with
+            if i not in shown:
                 axis.set_axis_off()
                 continue
-            below = i + columns < len(self.panels) and self.panels[i + columns] is not None
-            outer = (
-                not (self.share_x and self.share_x != "row" and below),
-                not (self.share_y and self.share_y != "col" and i % columns),
-            )
-            shades = _draw(axis, panel, columns, *outer) or shades
-        drawn = [axis for axis in axes if axis.axison]
+            inner_x = self.share_x and self.share_x != "row" and i + columns in shown
+            inner_y = self.share_y and self.share_y != "col" and i % columns
+            _frame(axis, shown[i], columns, not inner_x, not inner_y)
         if self.bar:
-            bar = figure.colorbar(shades, ax=drawn, shrink=0.8, pad=0.02, panchor=False, format=layout.PLAIN)
+            of = [axes[i] for i in shown]
+            bar = figure.colorbar(shades[-1], ax=of, shrink=0.8, pad=0.02, panchor=False, format=layout.PLAIN)
             bar.set_label(self.bar)
             bar.outline.set_visible(False)
-        marks = [mark for panel in self.panels if panel is not None for mark in panel.marks]
+        marks = [mark for panel in shown.values() for mark in panel.marks]
         labelled = [mark for mark in marks if isinstance(mark, Line | Rule | Bars) and mark.label]
         entries = {mark.label: _entry(mark) for mark in labelled} | dict(self.legend)
         handles = [
@@ -239,8 +236,8 @@ def _entry(mark: Line | Rule | Bars) -> Style:
     return {name: value for name, value in mark.style.items() if name not in hidden}
 
 
-def _draw(axis: Axes, panel: Panel, columns: int, outer_x: bool, outer_y: bool) -> Any:
-    """Draw a panel; return what a bar of colours explains."""
+def _marks(axis: Axes, panel: Panel) -> Any:
+    """Draw a panel's marks; return what a bar of colours explains."""
     for name, spec in (("x", panel.x), ("y", panel.y)):
         if spec.scale != "linear":
             clip = {"nonpositive": "clip"} if spec.scale == "log" else {}
@@ -248,6 +245,11 @@ def _draw(axis: Axes, panel: Panel, columns: int, outer_x: bool, outer_y: bool) 
     shades = None
     for mark in panel.marks:
         shades = _mark(axis, mark) or shades
+    return shades
+
+
+def _frame(axis: Axes, panel: Panel, columns: int, outer_x: bool, outer_y: bool) -> None:
+    """Set up a panel's axes and title, once its marks are drawn."""
     axis.margins(*(room if spec.margin is None else spec.margin for spec, room in ((panel.x, 0.02), (panel.y, 0.05))))
     label = panel.x.label
     arrow = label.replace("   ", "\n") if len(label) > LONGEST_TITLE // columns else label
@@ -262,7 +264,6 @@ def _draw(axis: Axes, panel: Panel, columns: int, outer_x: bool, outer_y: bool) 
         width = LONGEST_TITLE // columns
         title = "\n".join(part for line in panel.title.split("\n") for part in textwrap.wrap(line, width))
         axis.set_title(title, fontsize=8.5 if columns > 2 or "\n" in title else None)
-    return shades
 
 
 def _axis(axis: Axes, name: str, spec: Axis, outer: bool) -> None:
@@ -293,7 +294,7 @@ def _mark(axis: Axes, mark: Mark) -> Any:
         case Line():
             _line(axis, mark)
         case Rule(ends=None, width=0.0):
-            (axis.axvline if mark.upright else axis.axhline)(mark.at, zorder=1, **mark.style)
+            (axis.axvline if mark.upright else axis.axhline)(mark.at, **{"zorder": 1, **mark.style})
         case Rule(ends=None):
             ends = mark.at - mark.width / 2, mark.at + mark.width / 2
             (axis.axvspan if mark.upright else axis.axhspan)(*ends, **{**mark.style, "linewidth": 0})

@@ -26,6 +26,13 @@ def test_shared_axes_are_labelled_at_the_outer_panels_alone(share: bool, labelle
     assert [axis.get_xlabel() + axis.get_ylabel() for axis in shown] == labelled and len(figure.axes) == 4
 
 
+def test_panels_that_share_an_axis_show_the_data_of_all() -> None:
+    panels = [Panel(marks=[Line(x=[0, 1], y=[0, high], style=INK)], y=Axis(low=0)) for high in (1, 9)]
+    for axis in Chart(panels=panels, columns=2, share_y=True)().axes:
+        low, high = axis.get_ylim()
+        assert low == 0 and high > 9
+
+
 def test_the_legend_has_each_label_once_and_then_the_entries_that_are_given() -> None:
     panels = [Panel(marks=[line(label="a"), Bars(x=[0], height=[1], width=1, style=INK, label="b")])] * 2
     (legend,) = Chart(panels=panels, columns=2, legend=[("c", DASHED)])().legends
