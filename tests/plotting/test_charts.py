@@ -58,6 +58,13 @@ def test_bands_bars_of_errors_and_rules_are_at_their_ends() -> None:
     assert axis.lines[-1].get_xydata().tolist() == [[0, 4], [2, 4]] and axis.get_yscale() == "log"  # type: ignore[union-attr]
 
 
+def test_a_single_point_is_marked() -> None:
+    """As of an arm with one sample, or of a run of one epoch: a line through it is not seen."""
+    for x in ([1.0], [1.0, 2.0]):
+        (axis,) = Chart(panels=[Panel(marks=[Line(x=x, y=x, style=INK)])])().axes
+        assert (axis.lines[0].get_marker() not in ("", "None")) is (len(x) == 1)
+
+
 def test_a_matrix_has_its_numbers_where_there_are_any() -> None:
     heat = Heat(values=[[1, np.nan], [2, 3]], low=0, high=3, digits=1)
     axis, bar = Chart(panels=[Panel(marks=[heat])], bar="share")().axes

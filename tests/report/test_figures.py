@@ -73,18 +73,6 @@ def test_losses_below_0_have_a_linear_axis(digits: RunData, monkeypatch: pytest.
         assert {*low, *high} <= {*band.get_paths()[0].vertices[:, 1].tolist()}
 
 
-def test_a_single_point_is_marked(digits: RunData, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of an arm with one sample, or of a run of one epoch: a line through it is not seen."""
-    arm, metric = digits.comparison.arms[0], digits.metrics[0]
-    for x in (np.array([1.0]), np.array([1.0, 2.0])):
-        curve = samples.Curve(arm, metric, x, x / 10, np.full(len(x), np.nan))
-        line, *_ = samples._samples(digits, [curve])().axes[0].lines
-        assert (line.get_marker() not in ("", "None")) is (len(x) == 1)
-        monkeypatch.setattr(RunData, "losses", lambda run, spec, x=x: [(8 * int(k), 1 / k) for k in x])
-        line, *_ = drawing_of(digits, "learning").draw().axes[0].lines
-        assert (line.get_marker() not in ("", "None")) is (len(x) == 1)
-
-
 def test_schedules_that_differ_in_more_than_their_length_have_the_arms_names(digits: RunData, tmp_path: Path) -> None:
     comparison = arms.plan(Compare(preset="emcmc-burn-in")).comparison
     ablation = RunData(RunStore(Storage(tmp_path), "burn-in"), comparison)
