@@ -326,9 +326,12 @@ def _line(axis: Axes, mark: Line) -> None:
         axis.vlines(mark.x, *mark.upright, **bars)
     if mark.level is not None:
         axis.hlines(mark.y, *mark.level, **bars)
-    unseen = len(mark.x) == 1 and not mark.style.get("marker") and mark.style.get("linestyle") != ""
-    alone = {"marker": "o", "markersize": 4} if unseen else {}
-    axis.plot(mark.x, mark.y, **{"color": colour, **mark.style, **alone})
+    style = {"color": colour, **mark.style}
+    if not style.get("marker"):
+        if style.get("linestyle") == "":  # bars alone
+            return
+        style |= {"marker": "o", "markersize": 4} if len(mark.x) == 1 else {}
+    axis.plot(mark.x, mark.y, **style)
 
 
 def _heat(axis: Axes, mark: Heat) -> Any:
