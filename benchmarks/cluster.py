@@ -1,4 +1,4 @@
-"""A cluster that is not there, and its clock: `raychains.orchestration.workers.Workers` without Ray.
+"""A cluster that is not there, and its clock: `raychains.orchestration.cluster.workers.Workers` without Ray.
 
 The actors are those of `benchmarks.simulated`, which answer on a schedule. The clock is simulated too: waiting is
 skipped, and the time that the driver computes, or would spend in Ray's calls, passes on it as well, so that a driver
@@ -18,10 +18,10 @@ from typing import Any
 from benchmarks.meter import OUTSIDE, Meter
 from benchmarks.simulated import Actor, Disk, Evaluator, Reference, Run, Schedule, Unsynced, Worker
 from raychains.chain.sample_index import expected_samples
+from raychains.coordination.capacity import Node
 from raychains.core.spec import ChainSpec
-from raychains.orchestration.evaluation_worker import EvaluationWorker
-from raychains.orchestration.workers import ActorOptions
-from raychains.planning.capacity import Node
+from raychains.orchestration.cluster.workers import ActorOptions
+from raychains.orchestration.run.evaluation_worker import EvaluationWorker
 from raychains.store import ChainStore
 
 PAUSE = 10e-6
@@ -137,7 +137,7 @@ class Cluster:
     def unplaced(self, actors: Collection[Any]) -> int:
         return 0
 
-    def leaving(self, actors: Collection[Any]) -> list[Any]:
+    def draining(self, actors: Collection[Any]) -> list[Any]:
         return []
 
     # Actors

@@ -29,10 +29,10 @@ from safetensors.torch import load_file  # noqa: E402
 import raychains as rc  # noqa: E402
 from benchmarks.machine import facts, ratio  # noqa: E402
 from raychains.models import LeNet  # noqa: E402
-from raychains.orchestration.evaluator_pool import Evaluators  # noqa: E402
-from raychains.orchestration.resource_config import ResourceConfig  # noqa: E402
-from raychains.orchestration.run import evaluate_views  # noqa: E402
-from raychains.orchestration.session import connect  # noqa: E402
+from raychains.orchestration.cluster.resource_config import ResourceConfig  # noqa: E402
+from raychains.orchestration.cluster.session import connect  # noqa: E402
+from raychains.orchestration.run.evaluator_pool import Evaluators  # noqa: E402
+from raychains.orchestration.run.launch import evaluate_views  # noqa: E402
 from raychains.planning.events import NullCallback  # noqa: E402
 from raychains.store import ChainStore  # noqa: E402
 

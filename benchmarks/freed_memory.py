@@ -22,7 +22,7 @@ WAYS = {"returned": "as malloc has it", "kept": "kept"}
 def gradient(way: str, compiled: bool, count: int) -> float:
     """The median seconds of a gradient in this process."""
     if way == "kept":
-        from raychains.orchestration.chain_worker import keep_freed_memory
+        from raychains.orchestration.chains.chain_worker import keep_freed_memory
 
         keep_freed_memory()
     import torch

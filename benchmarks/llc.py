@@ -34,7 +34,7 @@ from raychains.api import local as api  # noqa: E402
 from raychains.api.result import Result  # noqa: E402
 from raychains.inference.predictive import Selection, select  # noqa: E402
 from raychains.measures import Context, named  # noqa: E402
-from raychains.orchestration.thread_workers import ThreadWorkers  # noqa: E402
+from raychains.orchestration.cluster.thread_workers import ThreadWorkers  # noqa: E402
 from raychains.store.caches import predictions  # noqa: E402
 from raychains.tasks import Task  # noqa: E402
 

@@ -43,7 +43,7 @@ from raychains import Task  # noqa: E402
 from raychains.chain.chain import Chain  # noqa: E402
 from raychains.chain.pack import Pack  # noqa: E402
 from raychains.core.spec import MOST_ROWS, ChainSpec, Part  # noqa: E402
-from raychains.orchestration.chain_worker import keep_freed_memory  # noqa: E402
+from raychains.orchestration.chains.chain_worker import keep_freed_memory  # noqa: E402
 from raychains.samplers import KINDS, MCLMC  # noqa: E402
 from raychains.schedules import Constant  # noqa: E402
 from raychains.tasks.digits import Digits  # noqa: E402

@@ -92,7 +92,7 @@ def lost(pairs: int, seconds: float, every: float, hidden: list[int]) -> None:
 def checkpoints(pairs: int, seconds: float, every: float, hidden: list[int]) -> None:
     """Print (c)."""
     from benchmarks.timed import one_arm, timed_run
-    from raychains.orchestration.resource_config import ResourceConfig
+    from raychains.orchestration.cluster.resource_config import ResourceConfig
     from raychains.store import ChainStore, Storage
 
     steps = max(10, round(plain_steps_per_second(hidden) * seconds / 10) * 10)
@@ -125,9 +125,9 @@ def checkpoints(pairs: int, seconds: float, every: float, hidden: list[int]) -> 
 def evaluated(repeats: int, epochs: int | None) -> None:
     """Print (b)."""
     from raychains.core.config import Compare
-    from raychains.orchestration.resource_config import ResourceConfig
-    from raychains.orchestration.run import run_chains
-    from raychains.orchestration.session import connect
+    from raychains.orchestration.cluster.resource_config import ResourceConfig
+    from raychains.orchestration.cluster.session import connect
+    from raychains.orchestration.run.launch import run_chains
     from raychains.planning.events import NullCallback
     from raychains.planning.presets.default_arms import compare
     from raychains.store import Storage

@@ -35,7 +35,8 @@ sys.path[:0] = [str(ROOT)] * (str(ROOT) not in sys.path)
 from torch import nn  # noqa: E402
 
 from benchmarks.machine import facts  # noqa: E402
-from raychains.planning import coordinator, events  # noqa: E402
+from raychains.coordination import coordinator  # noqa: E402
+from raychains.planning import events  # noqa: E402
 from raychains.tasks.mixture import Mixture25  # noqa: E402
 
 GOAL, WORST = 3.0, 4.0
@@ -164,9 +165,9 @@ def main() -> None:
     from benchmarks.recovery import Heard, Watched  # workers import it by this name
     from benchmarks.timed import one_arm
     from raychains.core.config import Run
-    from raychains.orchestration.resource_config import ResourceConfig
-    from raychains.orchestration.run import driver_of
-    from raychains.orchestration.session import connect
+    from raychains.orchestration.cluster.resource_config import ResourceConfig
+    from raychains.orchestration.cluster.session import connect
+    from raychains.orchestration.run.launch import driver_of
     from raychains.planning.methods import resolve
     from raychains.store import Storage
 

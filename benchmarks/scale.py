@@ -31,19 +31,19 @@ from benchmarks.cluster import Cluster, Costs  # noqa: E402
 from benchmarks.machine import facts  # noqa: E402
 from benchmarks.meter import OUTSIDE, Meter  # noqa: E402
 from benchmarks.simulated import Schedule  # noqa: E402
+from raychains.coordination.coordinator import Coordinator  # noqa: E402
 from raychains.core.spec import ChainSpec, Part  # noqa: E402
 from raychains.orchestration import lease  # noqa: E402
-from raychains.orchestration.chain_dispatch import ChainDispatch  # noqa: E402
-from raychains.orchestration.chain_workers import ChainWorkers  # noqa: E402
-from raychains.orchestration.driver import Driver  # noqa: E402
-from raychains.orchestration.evaluation_queue import EvaluationQueue  # noqa: E402
-from raychains.orchestration.evaluator_pool import Evaluators  # noqa: E402
-from raychains.orchestration.outcome import DriverOutcome  # noqa: E402
-from raychains.orchestration.resource_config import ResourceConfig  # noqa: E402
-from raychains.orchestration.run import driver_of  # noqa: E402
-from raychains.orchestration.sample_pool import SamplePool  # noqa: E402
+from raychains.orchestration.cluster.resource_config import ResourceConfig  # noqa: E402
+from raychains.orchestration.run.chain_dispatch import ChainDispatch  # noqa: E402
+from raychains.orchestration.run.chain_workers import ChainWorkers  # noqa: E402
+from raychains.orchestration.run.driver import Driver  # noqa: E402
+from raychains.orchestration.run.evaluation_queue import EvaluationQueue  # noqa: E402
+from raychains.orchestration.run.evaluator_pool import Evaluators  # noqa: E402
+from raychains.orchestration.run.launch import driver_of  # noqa: E402
+from raychains.orchestration.run.outcome import DriverOutcome  # noqa: E402
+from raychains.orchestration.run.sample_pool import SamplePool  # noqa: E402
 from raychains.planning import Arm, Comparison  # noqa: E402
-from raychains.planning.coordinator import Coordinator  # noqa: E402
 from raychains.planning.eta import Speed  # noqa: E402
 from raychains.planning.events import NullCallback  # noqa: E402
 from raychains.schedules import Cyclical  # noqa: E402

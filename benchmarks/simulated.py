@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from raychains import __version__
+from raychains.coordination.coordinator import AttemptEvent, Began, Ended, Sampled
 from raychains.core.sample import Sample, SampleMeta
 from raychains.core.spec import ChainSpec
-from raychains.orchestration.messages import AttemptStatus, ChainAssignment, ViewSummary
-from raychains.orchestration.workers import CallFailed
-from raychains.planning.coordinator import AttemptEvent, Began, Ended, Sampled
+from raychains.orchestration.chains.messages import AttemptStatus, ChainAssignment, ViewSummary
+from raychains.orchestration.cluster.workers import CallFailed
 from raychains.store import ChainStore, Storage
 
 if TYPE_CHECKING:

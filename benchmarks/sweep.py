@@ -32,7 +32,7 @@ def through_tune(count: int, epochs: int) -> float:
     from ray import tune
 
     import raychains as rc
-    from raychains.orchestration.session import connect
+    from raychains.orchestration.cluster.session import connect
 
     class Watch(tune.Callback):
         """Notes when the first trial begins and when the last one ends."""

@@ -6,15 +6,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from raychains.coordination.coordinator import Ended, Event, SlotReady
 from raychains.core.config import Run
 from raychains.core.spec import ChainSpec
-from raychains.orchestration.chain_dispatch import ChainDispatch
-from raychains.orchestration.outcome import DriverOutcome
-from raychains.orchestration.resource_config import ResourceConfig
-from raychains.orchestration.run import driver_of
-from raychains.orchestration.session import connect
+from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.cluster.session import connect
+from raychains.orchestration.run.chain_dispatch import ChainDispatch
+from raychains.orchestration.run.launch import driver_of
+from raychains.orchestration.run.outcome import DriverOutcome
 from raychains.planning import Arm, Comparison
-from raychains.planning.coordinator import Ended, Event, SlotReady
 from raychains.planning.events import NullCallback
 from raychains.planning.methods import resolve
 from raychains.store import Storage

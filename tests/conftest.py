@@ -51,7 +51,7 @@ def ray_session() -> Iterator[None]:
     """
     import ray
 
-    from raychains.orchestration.session import connect
+    from raychains.orchestration.cluster.session import connect
 
     assert not ray.is_initialized(), "another folder's Ray session is still there"
     with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as folder:

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from raychains.orchestration import evaluator_pool, run
-from raychains.orchestration.worker_pool import WorkerPool
-from raychains.orchestration.workers import Workers
+from raychains.orchestration.cluster.worker_pool import WorkerPool
+from raychains.orchestration.cluster.workers import Workers
+from raychains.orchestration.run import evaluator_pool, launch
 from raychains.report import run_page
 from raychains.report.sweep import sweep_page
 
@@ -27,7 +27,7 @@ def pooled() -> Iterator[WorkerPool]:
         def on_pool(workers: Workers | None) -> Workers:
             return workers if workers is not None else pool
 
-        for module in (run, evaluator_pool):
+        for module in (launch, evaluator_pool):
             patch.setattr(module, "on_ray", on_pool)
         yield pool
 

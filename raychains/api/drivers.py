@@ -10,13 +10,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raychains import tasks
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
-from raychains.core.config import Common, Compare, Fit, Local, Run, Sweep
+from raychains.core.config import Common, Compare, Fit, Local, Run
 from raychains.core.errors import (
     ChainsFailed,
     RayLost,
@@ -37,11 +36,11 @@ from raychains.store import RunStore, Storage, initial_states
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from raychains.orchestration.outcome import DriverOutcome
-    from raychains.orchestration.resource_config import ResourceConfig
-    from raychains.orchestration.session import Session
-    from raychains.orchestration.worker_pool import WorkerPool
-    from raychains.orchestration.workers import Workers
+    from raychains.orchestration.cluster.resource_config import ResourceConfig
+    from raychains.orchestration.cluster.session import Session
+    from raychains.orchestration.cluster.worker_pool import WorkerPool
+    from raychains.orchestration.cluster.workers import Workers
+    from raychains.orchestration.run.outcome import DriverOutcome
 
 T = TypeVar("T")
 AnyCommon = TypeVar("AnyCommon", bound=Common)
@@ -86,10 +85,9 @@ class Unclosed:
         self.callbacks.on(event)
 
 
-def placement(options: Common) -> ResourceConfig:
-    """Return the part of the options that says where chains run."""
-    from raychains.core.duration import seconds
-    from raychains.orchestration.resource_config import ResourceConfig
+def resources_of(options: Common) -> ResourceConfig:
+    """Return the part of the options that says on which resources chains and evaluators run."""
+    from raychains.orchestration.cluster.resource_config import ResourceConfig
     from raychains.planning.execution import workers_field, workers_of
 
     workers, share = workers_of(options)
@@ -99,9 +97,6 @@ def placement(options: Common) -> ResourceConfig:
         "workers_per_chain": workers,
         "workers_field": workers_field(options),
         "gpus_per_evaluator": options.gpus_per_evaluator if options.gpus_per_evaluator is not None else 0.0,
-        "slot_timeout": seconds("slot_timeout", options.slot_timeout) if options.slot_timeout is not None else None,
-        "stall_timeout": seconds("stall_timeout", options.stall_timeout),
-        "checkpoint_every": seconds("checkpoint_every", options.checkpoint_every),
         "data_root": root_of(options.data_root) if options.data_root is not None else None,
         "bins": options.bins if options.bins is not None else BINS,
     }
@@ -132,13 +127,6 @@ def with_start(options: Run, start: Mapping[str, Tensor] | None) -> Run:
     return dataclasses.replace(options, init_from=initial_states.file_of(digest))
 
 
-def lost_start(options: Run | Compare | Sweep) -> str | None:
-    """Return the file of ``init_from`` that is gone, of a run or a sweep that is resumed; None otherwise."""
-    file = options.init_from
-    gone = file is not None and is_file(file) and options.resume and not Path(file).exists()
-    return file if gone else None
-
-
 def origin(command: str, options: Common) -> dict[str, str]:
     """Return how and when a plan was made, for its page: the command line, and the time.
 
@@ -163,7 +151,7 @@ def planned_otherwise(folder: RunStore) -> UserError:
 @contextlib.contextmanager
 def connected(options: Common, callback: Callback | None = None) -> Iterator[Session]:
     """Connect to Ray for the body; a connection that is made here ends with it. ``callback`` is told of it before."""
-    from raychains.orchestration.session import connect, connection
+    from raychains.orchestration.cluster.session import connect, connection
 
     if callback is not None and (what := connection(options.address)):
         callback.on(Message(text=what))
@@ -210,8 +198,7 @@ def check_failed(failed: Mapping[str, str], what: str, folder: RunStore) -> None
 
 @contextlib.contextmanager
 def worker_pool(options: Common, name: str = "crew") -> Iterator[WorkerPool]:
-    """Yield a pool of actors, `raychains.orchestration.worker_pool`, for several runs and evaluations, one after
-    another.
+    """Yield actors (`raychains.orchestration.cluster.worker_pool`) for several runs and evaluations, one after another.
 
     The connection to Ray is made here and ends with the body.
 
@@ -219,7 +206,7 @@ def worker_pool(options: Common, name: str = "crew") -> Iterator[WorkerPool]:
         options: the address of Ray and what belongs to it; all other options are those of each run.
         name: the first part of the actors' names.
     """
-    from raychains.orchestration.worker_pool import WorkerPool
+    from raychains.orchestration.cluster.worker_pool import WorkerPool
 
     with connected(options), WorkerPool(name) as made:
         yield made
@@ -233,7 +220,7 @@ def workers_of(options: Run | Compare | Local | Fit, pool: Workers | None) -> Wo
     """
     if options.backend == "ray":
         return pool
-    from raychains.orchestration.thread_workers import ThreadWorkers
+    from raychains.orchestration.cluster.thread_workers import ThreadWorkers
 
     allowed = "be left out with `backend=process`, which uses no Ray"
     require(pool is None, "worker_pool", type(pool).__name__, allowed)

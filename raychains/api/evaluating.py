@@ -13,7 +13,7 @@ import numpy as np
 
 from raychains import tasks
 from raychains.api import callbacks
-from raychains.api.drivers import connected, placement, store_results, with_bins
+from raychains.api.drivers import connected, resources_of, store_results, with_bins
 from raychains.api.keywords import ALONE
 from raychains.api.result import Result, load
 from raychains.callbacks import CallbackList
@@ -35,9 +35,9 @@ from raychains.tasks.splits import check_split
 
 if TYPE_CHECKING:
     from raychains.measures import Context, Measure
-    from raychains.orchestration.outcome import DriverOutcome
-    from raychains.orchestration.resource_config import ResourceConfig
-    from raychains.orchestration.worker_pool import WorkerPool
+    from raychains.orchestration.cluster.resource_config import ResourceConfig
+    from raychains.orchestration.cluster.worker_pool import WorkerPool
+    from raychains.orchestration.run.outcome import DriverOutcome
 
 
 def evaluate(
@@ -160,26 +160,26 @@ class _Evaluating:
         self.folder = RunStore(self.root, f"{self.loaded.store.name}{suffix}")
         before = self.folder.plan() if self.folder.exists() else {}
         self.options = with_bins(self.options, before, self.loaded.store.plan())
-        self.placement: ResourceConfig = placement(self.options)
+        self.resources: ResourceConfig = resources_of(self.options)
         self.requested = callbacks.requested(self.options, self.folder)
         self.dropped = self.loaded.dropped()
 
     def all(self, views: Sequence[str], weights: Sequence[str], chosen: Sequence[Measure]) -> Result:
-        from raychains.orchestration.evaluator_pool import Evaluators
         from raychains.orchestration.lease import Lease
+        from raychains.orchestration.run.evaluator_pool import Evaluators
 
         self._check(weights, chosen)
-        if chosen and self.placement.keep_predictions == "none":
+        if chosen and self.resources.keep_predictions == "none":
             raise UserError(
                 "keep_predictions must be auto or all with measures, got 'none': they read predictions again"
             )
         if chosen:
-            self.placement = dataclasses.replace(self.placement, keep_predictions="all")
+            self.resources = dataclasses.replace(self.resources, keep_predictions="all")
         with Lease(self.root, self.folder.name) as lease, connected(self.options, self.callback):
             lease.confirm()
             self.lease = lease
             self.callback.add(callbacks.begin(self.requested, lease.driver_id))
-            own = (self.comparison, self.root, self.placement)
+            own = (self.comparison, self.root, self.resources)
             with Evaluators.of(*own, workers=self.worker_pool) as self.evaluators:
                 return self._all(views, weights, chosen)
 
@@ -190,7 +190,7 @@ class _Evaluating:
         if self.folder.name != self.loaded.store.name and self.folder.exists():
             there = Comparison.from_json(self.folder.plan().get("comparison"))
             allowed = (
-                f"be another one, or the folder of run {self.folder.name!r} be deleted: results would take its place"
+                f"be another one: its results would replace run {self.folder.name!r}, unless you delete its folder"
             )
             require(there.digest == self.comparison.digest, "split", self.split, allowed)
         finished = finished_chains(self.root, self.comparison.chains())
@@ -215,7 +215,7 @@ class _Evaluating:
     @property
     def run(self) -> tuple[Comparison, Storage, ResourceConfig, CallbackList]:
         """The first arguments of all evaluations."""
-        return self.comparison, self.root, self.placement, self.callback
+        return self.comparison, self.root, self.resources, self.callback
 
     @property
     def evaluation(self) -> dict[str, Any]:
@@ -245,7 +245,7 @@ class _Evaluating:
 
     def _own(self) -> DriverOutcome:
         """Evaluate the view of all samples, as at the end of a run."""
-        from raychains.orchestration.run import evaluate_run
+        from raychains.orchestration.run.launch import evaluate_run
 
         outcome = evaluate_run(*self.run, **self.evaluation)
         if outcome.stopped:
@@ -276,7 +276,7 @@ class _Evaluating:
             predictions=self._predictions,
             measure=self._points,
             progress=lambda what, done, total: self.callback.on(events.Measuring(what=what, done=done, total=total)),
-            settings={"bins": self.placement.bins, "reference": self.reference, "against": self.against},
+            settings={"bins": self.resources.bins, "reference": self.reference, "against": self.against},
         )
 
     def _views(self, context: Context, kinds: Sequence[str], weightings: Sequence[str], refused: list[str]) -> None:
@@ -300,14 +300,14 @@ class _Evaluating:
         if kinds or requests:
             all_kinds = list(dict.fromkeys(("all", *kinds)))
             evaluated = self._evaluate_views(self.comparison.split, all_kinds, requests)
-            results.write_views(self.folder, self.comparison, evaluated, self.placement.bins)
+            results.write_views(self.folder, self.comparison, evaluated, self.resources.bins)
 
     def _select(self, arm: int, group: int) -> Selection:
         name = self.comparison.arms[arm].name
         return select(self.root, self.comparison, name, group, dropped=self.dropped)
 
     def _evaluate_views(self, split: str, kinds: Sequence[str], requests: Sequence[Request]) -> list[ViewResult]:
-        from raychains.orchestration.run import evaluate_views
+        from raychains.orchestration.run.launch import evaluate_views
 
         return list(evaluate_views(*self.run, split, kinds, requests, **self.evaluation).requested)
 
@@ -316,9 +316,9 @@ class _Evaluating:
         return predictions(self.root, selection.task.splits()[self.comparison.split], selection.records)
 
     def _points(self, split: str, points: Sequence[Any]) -> list[dict[str, float]]:
-        from raychains.orchestration.point_queue import measure
+        from raychains.orchestration.run.point_queue import measure
 
         def progress(done: int, total: int) -> None:
             self.callback.on(events.Measuring(what="points", done=done, total=total))
 
-        return measure(self.comparison, self.root, self.placement, split, points, progress, evaluators=self.evaluators)
+        return measure(self.comparison, self.root, self.resources, split, points, progress, evaluators=self.evaluators)

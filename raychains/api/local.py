@@ -19,7 +19,7 @@ from raychains.planning.presets import local_arms
 from raychains.tasks import Task
 
 if TYPE_CHECKING:
-    from raychains.orchestration.workers import Workers
+    from raychains.orchestration.cluster.workers import Workers
 
 MEASURES = ("llc",)
 PYTHONS = ("callback", "progress", "worker_pool")

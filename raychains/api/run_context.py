@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raychains.api import callbacks
-from raychains.api.drivers import on_ray, placement
+from raychains.api.drivers import on_ray, resources_of
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common
 from raychains.core.errors import Interrupted, StorageAway, StorageRefused, UserError
@@ -17,8 +17,8 @@ from raychains.store import ChainStore, RunStore
 from raychains.tasks import Task
 
 if TYPE_CHECKING:
+    from raychains.orchestration.cluster.workers import Workers
     from raychains.orchestration.lease import Lease
-    from raychains.orchestration.workers import Workers
 
 T = TypeVar("T")
 
@@ -46,13 +46,13 @@ class RunContext:
         workers: Workers | None = None,
     ) -> None:
         self.folder, self.callback, self.workers = folder, callback, workers
-        self.resources = placement(options)
+        self.resources = resources_of(options)
         self.plan: Mapping[str, Any] = {}
         """The stored plan; empty of a new run until it is written."""
         self._options = options
         self._requested = callbacks.requested(options, folder)
         if not self.in_process:
-            from raychains.orchestration import session, task_payload
+            from raychains.orchestration.cluster import session, task_payload
 
             address, memory = options.address, options.object_store_memory
             if address is not None or memory is not None or session.connection():  # which warns when it is made

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from raychains import tasks
-from raychains.api.drivers import lost_start, origin, planned_otherwise, publish, workers_of
+from raychains.api.drivers import origin, planned_otherwise, publish, workers_of
 from raychains.api.keywords import ALONE, Call, CompareKeywords, RunKeywords, accepts, read
 from raychains.api.result import Result
 from raychains.api.run_context import RunContext, begun
@@ -25,8 +24,8 @@ from raychains.tasks import Task
 from raychains.tasks.splits import check_evaluated
 
 if TYPE_CHECKING:
-    from raychains.orchestration.outcome import DriverOutcome
-    from raychains.orchestration.workers import Workers
+    from raychains.orchestration.cluster.workers import Workers
+    from raychains.orchestration.run.outcome import DriverOutcome
     from raychains.planning.presets.arms import Planned as PlannedComparison
 
 
@@ -78,34 +77,8 @@ def sample(task: Task, workers: Workers | None = None, **settings: Any) -> Resul
 def _run(command: str, call: Call, workers: Workers | None = None, **settings: Any) -> Result:
     workers = workers if workers is not None else workers_of(call.options, call.worker_pool)
     with rooted(call.options.data_root), call.callbacks() as called:
-        planned = _planned(command, call.options, call.task)
+        planned = getattr(default_arms, command)(call.options, call.task)
         return execute(command, call.options, planned, called, call.task, workers, **settings)
-
-
-def _planned(command: str, options: Compare | Run, task: Task | None) -> PlannedComparison:
-    """The comparison; where the file of ``init_from`` is gone and the run is resumed, from the store's copy of its
-    start."""
-    plan: Callable[[Any], PlannedComparison] = partial(getattr(default_arms, command), task=task)
-    file = lost_start(options)
-    if file is None:
-        return plan(options)
-    root = Storage(options.store)
-    digest = _start_of(root, options.name)
-    if digest is None:
-        raise UserError(
-            f"init_from must be a file, got {file!r}: to go on without it, give the `name` of a run that began at it"
-        )
-    stored = initial_states.file_of(digest)
-    copy = str(initial_states.as_file(root, stored))
-    planned = plan(dataclasses.replace(options, init_from=copy))
-    return dataclasses.replace(planned, notes=[note.replace(copy, root.location(stored)) for note in planned.notes])
-
-
-def _start_of(root: Storage, name: str | None) -> str | None:
-    if name is None or not (folder := RunStore(root, name)).exists():
-        return None
-    found = {spec.start for spec in Comparison.from_json(folder.plan().get("comparison")).chains().values()}
-    return found.pop() if len(found) == 1 else None
 
 
 def execute(
@@ -133,7 +106,7 @@ def execute(
         UserError, Interrupted, ChainsFailed: as `compare`.
     """
     from raychains.inference.run_data import planned_metrics
-    from raychains.orchestration.run import run_chains
+    from raychains.orchestration.run.launch import run_chains
 
     root = Storage(options.store)
     comparison = _as_planned(planned.comparison, root, options)
@@ -185,7 +158,7 @@ def _check_plan(folder: RunStore, comparison: Comparison) -> None:
     """Refuse to continue a run that was planned otherwise."""
     planned = Comparison.from_json(folder.plan().get("comparison"))
     if planned.digest != comparison.digest:
-        from raychains.tasks.task_cache import own_differences
+        from raychains.tasks.fingerprint import own_differences
 
         if found := own_differences(comparison.task_spec, planned.task_spec):
             raise UserError(f"resume: task {comparison.task!r} differs from that of run {folder.name!r}: {found}")

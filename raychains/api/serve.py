@@ -8,7 +8,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from raychains.core import duration
 from raychains.core.config import Serve
 from raychains.core.errors import UserError, check_gone, renamed, require, shown
 from raychains.core.options import make, options_of
@@ -122,7 +121,7 @@ def _source(options: Serve, model: nn.Module | None = None) -> Source:
     from raychains.inference.ensemble_source import source_of
 
     _orchestration()
-    from raychains.orchestration.resource_config import check_share
+    from raychains.orchestration.cluster.resource_config import check_share
 
     gpus = options.gpus_per_replica
     require(gpus == 0 or 1e-4 <= gpus <= 1e6, "gpus_per_replica", gpus, "be 0 or lie in [0.0001, 1000000]")
@@ -138,7 +137,7 @@ def _bound(options: Serve, source: Source) -> Any:
         source=source,
         gpu=options.gpus_per_replica > 0,
         max_batch_size=options.max_batch_size,
-        batch_wait=duration.seconds("batch_wait", options.batch_wait),
+        batch_wait=float(options.batch_wait),
         max_body=options.max_body,
         folders=import_folders() if options.trust else (),
     )
@@ -158,7 +157,7 @@ def run(options: Serve, *, say: Callable[[str], Any]) -> None:
         RayLost: Ray did not start, or is gone.
         KeyboardInterrupt: the process was asked to end.
     """
-    from raychains.orchestration import session
+    from raychains.orchestration.cluster import session
 
     prefix = options.route_prefix
     ok = prefix.startswith("/") and (prefix == "/" or not prefix.endswith("/")) and not set("{}?#") & set(prefix)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from raychains.api.drivers import located, placement, with_start
+from raychains.api.drivers import located, resources_of, with_start
 from raychains.api.keywords import task_of
 from raychains.chain import proof
 from raychains.core.config import Run
@@ -88,8 +88,9 @@ def trainer(
     Raises:
         UserError: an option that is unknown, out of range or Train's own; a density.
     """
-    from raychains.orchestration import task_payload, train_loop
-    from raychains.orchestration.user_parts import UserParts
+    from raychains.orchestration import train_loop
+    from raychains.orchestration.cluster import task_payload
+    from raychains.orchestration.cluster.user_parts import UserParts
 
     for name, instead in TRAINS.items():
         if name in options:
@@ -106,7 +107,7 @@ def trainer(
         "gpus_per_chain": None,
     }
     given, made = task_of(make(Run, {"task": task, "epochs": epochs, "store": store, **options, **own}))
-    placement(made)
+    resources_of(made)
     if given is not None:
         task_payload.check(given)
     made = located(made)

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
-from raychains.api.drivers import located, placement, with_start
+from raychains.api.drivers import located, resources_of, with_start
 from raychains.api.keywords import task_of
 from raychains.chain import proof
 from raychains.core.config import Run
@@ -20,7 +20,7 @@ from raychains.store import Storage, SweepStore, initial_states
 
 if TYPE_CHECKING:
     from raychains.api.sweep import SweepResult
-    from raychains.orchestration.tune_trainable import ChainTrainable
+    from raychains.orchestration.tune.tune_trainable import ChainTrainable
     from raychains.tasks import Task
 
 __all__ = ["report", "search_space", "trainable"]
@@ -79,12 +79,12 @@ def trainable(
     Raises:
         UserError: an option that is unknown, out of range or Tune's own; a task that no data can be held out of.
     """
-    from raychains.orchestration import task_payload
-    from raychains.orchestration.tune_trainable import ChainTrainable
+    from raychains.orchestration.cluster import task_payload
+    from raychains.orchestration.tune.tune_trainable import ChainTrainable
 
     positive_int("reports", reports)
     given, made = _options(task=task, epochs=epochs, store=store, **options)
-    placement(made)
+    resources_of(made)
     if given is not None:
         task_payload.check(given)
     made = located(made)
@@ -159,7 +159,7 @@ def report(
     """
     from raychains.api.sweep import publish
     from raychains.inference import sweep_results
-    from raychains.orchestration.tune_trainable import FIXED, values_and_repeat
+    from raychains.orchestration.tune.tune_trainable import FIXED, values_and_repeat
 
     settings = getattr(trainable, "settings", None)
     if settings is None:

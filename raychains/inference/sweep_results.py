@@ -23,7 +23,7 @@ def write_plan(folder: SweepStore, plan: SweepPlan, origin: Mapping[str, Any] | 
 
 
 def report_of(plan: SweepPlan, result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a trial's result, `raychains.orchestration.tune_trainable.ChainTrainable`, as a sweep's folder keeps
+    """Return a trial's result, `raychains.orchestration.tune.tune_trainable.ChainTrainable`, as a sweep's folder keeps
     reports."""
     return {
         "cycle": int(result["cycle"]),

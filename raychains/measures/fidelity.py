@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from raychains import schedules, tasks
+from raychains import schedules
 from raychains.core.errors import UserError, require
 from raychains.data import probabilities
 from raychains.evaluation import bootstrap
@@ -63,17 +63,6 @@ MEANS = "Means over repeats and the outermost ends of their intervals: "
 HMC = "hmc"
 """The reference that is made here."""
 PROGRESS = f"draws of each chain of the HMC reference ({hmc_reference.ROUND} more as long as the chains disagree)"
-PUBLISHED_TASK = "cifar10-resnet20-frn-silu"
-PUBLISHED = {
-    "HMC, chain against chain": (0.940, 0.074),
-    "SGD, one network": (0.855, 0.190),
-    "Deep ensemble": (0.915, 0.115),
-    "SGLD": (0.915, 0.110),
-    "SGHMC": (0.920, 0.109),
-    "cSGHMC": (0.927, 0.099),
-}
-"""Agreement and total variation on CIFAR-10 by Izmailov et al. 2021, of their own split of their HMC chains, quoted
-second-hand."""
 
 
 def why_not(context: Context) -> str | None:
@@ -128,7 +117,7 @@ def _why_no_hmc(context: Context) -> str | None:
     if any(task != of_arms[0] for task in of_arms):
         return "arms have several tasks, or settings of the task"
     if any(context.comparison.arms[arm].chains[group][0].prior is not None for arm, group in context.groups):
-        return "HMC's reference takes one weight decay on all parameters for the prior, and arms have another prior"
+        return "HMC's reference needs one weight decay on all parameters as the prior, and arms have another prior"
     decays = _weight_decays(context)
     return None if len(decays) == 1 else f"arms have several priors: weight decay {', '.join(f'{d:g}' for d in decays)}"
 
@@ -320,13 +309,6 @@ COLUMNS = "arm", "group samples chains " + " ".join(f"{name} {name}_low {name}_h
 """Texts and numbers of the table ``fidelity``."""
 
 
-def _published(run: RunData) -> dict[str, tuple[float, float]]:
-    """Return the published numbers where the run samples the same posterior: the task as it is, without settings."""
-    own = run.comparison.task_spec
-    same = own.kind == tasks.NAMES[PUBLISHED_TASK] and not own.settings and run.comparison.split == "test"
-    return PUBLISHED if same else {}
-
-
 def _about(run: RunData) -> dict[str, Any]:
     """Return what the run's tables say of its reference; nothing where they are older than that."""
     found = panels.table(run, "fidelity_reference", "", "")
@@ -376,16 +358,14 @@ def in_words(run: RunData) -> list[str]:
 
 @panels.drawn_from("fidelity", *COLUMNS)
 def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
-    """Draw agreement and total variation of all samples of each arm, beside published numbers."""
+    """Draw agreement and total variation of all samples of each arm."""
     arms, last = panels.present(run, table), _of_all_samples(table)
     if not arms or not _measured(last):
         return None
-    published, about = _published(run), _about(run)
+    about = _about(run)
     halves = {metric: about[metric] for metric in METRICS if metric in about}
     beside = (
-        " Below them published numbers of Izmailov et al. 2021, with a reference of their own and far longer chains."
-        if published
-        else " Dashed: the distance between two halves of HMC's draws, nothing nearer can be told apart; for the "
+        " Dashed: the distance between two halves of HMC's draws, nothing nearer can be told apart; for the "
         "ratio of spreads 1."
         if "sd_ratio" in halves
         else " Dashed: the distance between two halves of HMC's draws; nothing nearer can be told apart."
@@ -404,24 +384,19 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
             f"{MEANS if run.repeated else ''}{'; '.join(_of_arms(last, arms))}."
         ),
         alt="Distances to the reference's predictive of each arm",
-        draw=_chart(run, last, arms, published, halves),
-        data=[*last.to_dict("records"), *_rows(published)],
+        draw=_chart(run, last, arms, halves),
+        data=last.to_dict("records"),
     )
-
-
-def _rows(published: dict[str, tuple[float, float]]) -> list[Row]:
-    return [{"arm": f"published: {name}", "agreement": a, "total_variation": v} for name, (a, v) in published.items()]
 
 
 def _chart(
     run: RunData,
     table: pd.DataFrame,
     arms: list[Arm],
-    published: dict[str, tuple[float, float]],
     halves: dict[str, float],
 ) -> Chart:
     shown = []
-    for number, metric in enumerate(_measured(table)):
+    for metric in _measured(table):
         label, scale = LABELS[metric]
         marks: list[Mark] = []
         for line, arm in enumerate(arms):
@@ -430,12 +405,10 @@ def _chart(
                 dots(line, scale * mine[metric], colour),
                 span(line, scale * mine[f"{metric}_low"].min(), scale * mine[f"{metric}_high"].max(), colour),
             ]
-        for line, values in enumerate(published.values(), len(arms)):
-            marks.append(dots(line, [scale * values[number]], {"marker": "D"}))
         if metric == "sd_ratio" or metric in halves:
             marks.append(Rule(at=1.0 if metric == "sd_ratio" else scale * halves[metric], upright=True))
         shown.append((Axis(label=label), marks))
-    return in_lines([*(arm.label for arm in arms), *(f"published: {name}" for name in published)], shown)
+    return in_lines([arm.label for arm in arms], shown)
 
 
 def _measured(table: pd.DataFrame) -> list[str]:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def _networks(*about: Any) -> NoReturn:
-    raise UserError("measures: this one reads networks, and a density's draws are none")
+    raise UserError("measures: this one reads networks, and the task is a density")
 
 
 Row = dict[str, Any]

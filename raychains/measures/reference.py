@@ -123,7 +123,9 @@ def why_not(context: Context) -> str | None:
     if not task.low_dimensional:
         return f"task {context.comparison.task} is a network: its posterior is not known exactly"
     if type(task).reference is Task.reference and type(task).potential is Task.potential:
-        return f"task {context.comparison.task} says nothing of its target: it has neither reference() nor potential()"
+        return (
+            f"task {context.comparison.task} does not describe its target: it has neither reference() nor potential()"
+        )
     return None
 
 

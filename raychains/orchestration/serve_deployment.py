@@ -20,15 +20,15 @@ from ray.serve.schema import ApplicationStatusOverview
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from raychains.coordination.capacity import fit
 from raychains.core import gpus, tree
 from raychains.core.errors import RayLost, UserError, format_error, last_line
 from raychains.core.user_code import import_from
 from raychains.inference import model_card, requests
 from raychains.inference.ensemble_source import Source
 from raychains.inference.requests import Accepted, Answer, InputForm, Question, Refused
-from raychains.orchestration import ray_private, ray_watch
-from raychains.orchestration.ray_workers import RayWorkers
-from raychains.planning.capacity import fit
+from raychains.orchestration.cluster import ray_private, ray_watch
+from raychains.orchestration.cluster.ray_workers import RayWorkers
 
 log = logging.getLogger(__name__)
 

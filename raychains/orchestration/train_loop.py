@@ -32,12 +32,12 @@ from raychains.core.errors import UserError, require
 from raychains.core.spec import ChainSpec
 from raychains.core.validation import positive_int
 from raychains.evaluation.evaluation import BINS
-from raychains.orchestration import ray_watch
-from raychains.orchestration.attempt import run_rank
-from raychains.orchestration.chain_worker import meeting, set_up
-from raychains.orchestration.messages import ChainAssignment
-from raychains.orchestration.reported_chain import ReportedChain, Reporter
-from raychains.orchestration.user_parts import UserParts
+from raychains.orchestration.chains.attempt import run_rank
+from raychains.orchestration.chains.chain_worker import meeting, set_up
+from raychains.orchestration.chains.messages import ChainAssignment
+from raychains.orchestration.chains.reported_chain import ReportedChain, Reporter
+from raychains.orchestration.cluster import ray_watch
+from raychains.orchestration.cluster.user_parts import UserParts
 from raychains.planning import methods
 from raychains.planning.reports import report_steps
 from raychains.planning.sweep_points import SPLIT, Points

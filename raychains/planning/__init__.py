@@ -1,4 +1,4 @@
-"""Pure planning: comparisons to unique chains, budgets, the coordinator's state machine, failure policy."""
+"""From options to chains: comparisons, presets, budgets; and the events that a run tells."""
 
 from raychains.planning.budget import Budget, budget, gradient_evaluations
 from raychains.planning.comparison import Arm, Comparison

@@ -29,11 +29,10 @@ from pyarrow import fs
 from raychains.core import bounded, checksum
 from raychains.core.errors import StorageRefused, UserError, format_error
 from raychains.core.retry import KeepTrying, Patience, Retrying, is_transient
+from raychains.core.validation import LONGEST_PART
 
 T = TypeVar("T")
 
-LONGEST_PART = 200
-"""Bytes of one part of a name; filesystems take 255, of which a temporary name needs some."""
 OWN_NAMES = 400
 """Bytes of a path that are kept for names inside the store."""
 LISTINGS = 20
@@ -378,8 +377,8 @@ class Storage:
             folder, root = os.path.realpath(os.path.dirname(path)), os.path.realpath(self._base)
             if os.path.commonpath([folder, root]) != root:
                 raise StorageRefused(
-                    f"store must hold its folders itself, got a link at {os.path.dirname(path)!r} that leads to "
-                    f"{folder!r}: nothing is written there"
+                    f"store must not contain links to other folders, got one at {os.path.dirname(path)!r} that leads "
+                    f"to {folder!r}: nothing is written there"
                 )
 
     def _remove_part(self, path: str, data: bytes) -> None:

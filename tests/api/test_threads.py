@@ -20,7 +20,7 @@ from raychains.core.config import Run
 from raychains.core.sample import tensors_sha256
 from raychains.evaluation.regression import outputs
 from raychains.models import stacked
-from raychains.orchestration.thread_workers import ThreadWorkers
+from raychains.orchestration.cluster.thread_workers import ThreadWorkers
 from raychains.planning.events import Planned, RunEvent
 from raychains.planning.presets import default_arms
 from raychains.tasks.base import seeded

@@ -7,7 +7,7 @@ from typing import Any
 
 from raychains import callbacks
 from raychains.core.config import Run
-from raychains.orchestration.prometheus import CHAIN, EVENTS, METRIC, RUN, STAGE, WAITING
+from raychains.orchestration.cluster.prometheus import CHAIN, EVENTS, METRIC, RUN, STAGE, WAITING
 from raychains.planning import Comparison, budget
 from raychains.planning.presets import default_arms
 

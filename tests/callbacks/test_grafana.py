@@ -18,7 +18,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from raychains import callbacks
 from raychains.callbacks import CallbackList
-from raychains.orchestration.prometheus import CHAIN, METRIC, STAGE, RayMetrics
+from raychains.orchestration.cluster.prometheus import CHAIN, METRIC, STAGE, RayMetrics
 from tests.callbacks.events import METRICS, digests, planned, status, tick
 from tests.processes import METRICS_EVERY, until
 

@@ -8,7 +8,7 @@ import pytest
 
 from raychains import callbacks
 from raychains.callbacks import CallbackList
-from raychains.orchestration.prometheus import EVERY, RayMetrics
+from raychains.orchestration.cluster.prometheus import EVERY, RayMetrics
 from tests.callbacks.events import Clock, digests, planned, status, tick
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from raychains.inference import results
-from raychains.orchestration.resource_config import ResourceConfig
-from raychains.orchestration.run import run_chains
+from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.run.launch import run_chains
 from raychains.planning import Comparison, events
 from raychains.store import RunStore, Storage
 from raychains.tasks import Task

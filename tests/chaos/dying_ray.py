@@ -19,7 +19,7 @@ from ray.cluster_utils import Cluster
 import raychains as rc
 from raychains.core.config import Reproduce
 from raychains.core.errors import RayLost
-from raychains.orchestration import ray_watch
+from raychains.orchestration.cluster import ray_watch
 from raychains.papers.reproduce import plan
 from raychains.planning import events
 from raychains.planning.methods import resolve

@@ -66,9 +66,9 @@ def main(folder: str) -> None:
     """Run it, and print one line of JSON."""
     from ray._common.utils import get_system_memory
 
-    from raychains.orchestration.resource_config import ResourceConfig
-    from raychains.orchestration.run import run_chains
-    from raychains.orchestration.session import connect
+    from raychains.orchestration.cluster.resource_config import ResourceConfig
+    from raychains.orchestration.cluster.session import connect
+    from raychains.orchestration.run.launch import run_chains
     from raychains.planning import events
     from raychains.store import Storage
 

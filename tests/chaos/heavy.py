@@ -84,9 +84,9 @@ def comparison(samples: int) -> Comparison:
 
 def main(store: str, samples: int) -> None:
     """Run it, and print one line of JSON."""
-    from raychains.orchestration.resource_config import ResourceConfig
-    from raychains.orchestration.run import run_chains
-    from raychains.orchestration.session import connect
+    from raychains.orchestration.cluster.resource_config import ResourceConfig
+    from raychains.orchestration.cluster.session import connect
+    from raychains.orchestration.run.launch import run_chains
     from raychains.planning.events import NullCallback
     from raychains.store import Storage
 

@@ -30,8 +30,8 @@ from ray.cluster_utils import Cluster
 import raychains as rc
 from raychains.chain import proof
 from raychains.core.spec import ChainSpec
-from raychains.orchestration.resource_config import ResourceConfig
-from raychains.orchestration.run import run_chains
+from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.run.launch import run_chains
 from raychains.planning import events
 from raychains.store import ChainStore, Storage
 from tests.chaos import plans, worlds

@@ -11,9 +11,9 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster
 
-from raychains.orchestration import ray_private
-from raychains.orchestration.ray_workers import RayWorkers
-from raychains.orchestration.workers import ActorOptions, Names
+from raychains.orchestration.cluster import ray_private
+from raychains.orchestration.cluster.ray_workers import RayWorkers
+from raychains.orchestration.cluster.workers import ActorOptions, Names
 from tests.processes import until
 
 HEALTH = {

@@ -17,12 +17,12 @@ from typing import Any
 import ray
 
 from raychains.orchestration import lease
-from raychains.orchestration.chain_worker import ChainWorker
-from raychains.orchestration.ray_workers import RayWorkers
-from raychains.orchestration.resource_config import ResourceConfig
-from raychains.orchestration.run import run_chains
-from raychains.orchestration.session import connect
-from raychains.orchestration.workers import ActorOptions
+from raychains.orchestration.chains.chain_worker import ChainWorker
+from raychains.orchestration.cluster.ray_workers import RayWorkers
+from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.cluster.session import connect
+from raychains.orchestration.cluster.workers import ActorOptions
+from raychains.orchestration.run.launch import run_chains
 from raychains.planning import events
 from raychains.store import ChainStore, Storage
 from raychains.store.leases import Leases

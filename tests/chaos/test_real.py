@@ -18,7 +18,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from raychains import cli
-from raychains.orchestration.session import connect
+from raychains.orchestration.cluster.session import connect
 from tests.chaos import ledger, prints
 from tests.chaos.__main__ import COUNTED
 from tests.chaos.commands import COMMANDS

@@ -10,10 +10,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from raychains.orchestration import session
-from raychains.orchestration.ray_workers import RayWorkers
-from raychains.orchestration.resource_config import ResourceConfig
-from raychains.orchestration.run import run_chains
+from raychains.orchestration.cluster import session
+from raychains.orchestration.cluster.ray_workers import RayWorkers
+from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.run.launch import run_chains
 from raychains.planning import events
 from raychains.tasks.mixture import Mixture25
 from tests.cluster import machines

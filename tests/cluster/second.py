@@ -7,10 +7,11 @@ import json
 import sys
 from pathlib import Path
 
-from raychains.orchestration import resource_wait, session
+from raychains.orchestration.cluster import session
+from raychains.orchestration.cluster.resource_config import ResourceConfig
 from raychains.orchestration.lease import Lease
-from raychains.orchestration.resource_config import ResourceConfig
-from raychains.orchestration.run import run_chains
+from raychains.orchestration.run import resource_wait
+from raychains.orchestration.run.launch import run_chains
 from raychains.planning import events
 from raychains.tasks.mixture import Mixture25
 from tests.orchestration.worlds import Diary, comparison, root, stored_hashes, undisturbed_hashes

@@ -19,11 +19,12 @@ from typing import Any
 import ray
 
 from raychains.core.errors import UserError
-from raychains.orchestration import chain_workers, resource_wait, session
+from raychains.orchestration.cluster import session
+from raychains.orchestration.cluster.ray_workers import RayWorkers
+from raychains.orchestration.cluster.resource_config import ResourceConfig
 from raychains.orchestration.lease import Lease
-from raychains.orchestration.ray_workers import RayWorkers
-from raychains.orchestration.resource_config import ResourceConfig
-from raychains.orchestration.run import run_chains
+from raychains.orchestration.run import chain_workers, resource_wait
+from raychains.orchestration.run.launch import run_chains
 from raychains.planning import events
 from raychains.store import Storage
 from tests.cluster import machines

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from raychains.planning.capacity import Node, describe, fit
+from raychains.coordination.capacity import Node, describe, fit
 
 Tuples = tuple[tuple[float, int], ...]
 

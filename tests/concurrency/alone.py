@@ -10,10 +10,10 @@ import os
 import sys
 from pathlib import Path
 
+from raychains.coordination.coordinator import Ended, Sampled
 from raychains.core.spec import ChainSpec
-from raychains.orchestration.chain_worker import ChainWorker
-from raychains.orchestration.messages import ChainAssignment, ChainWorkerConfig
-from raychains.planning.coordinator import Ended, Sampled
+from raychains.orchestration.chains.chain_worker import ChainWorker
+from raychains.orchestration.chains.messages import ChainAssignment, ChainWorkerConfig
 from tests.processes import until
 
 

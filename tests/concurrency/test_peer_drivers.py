@@ -13,13 +13,13 @@ import pytest
 
 from raychains.chain.chain import Chain
 from raychains.chain.sample_index import expected_samples
+from raychains.coordination import coordinator as c
+from raychains.coordination.failure import FailurePolicy
 from raychains.core.errors import StorageAway
 from raychains.core.sample import Sample
 from raychains.orchestration import lease
-from raychains.orchestration.chain_dispatch import ChainDispatch
 from raychains.orchestration.lease import Lease, PeerDrivers
-from raychains.planning import coordinator as c
-from raychains.planning.failure import FailurePolicy
+from raychains.orchestration.run.chain_dispatch import ChainDispatch
 from raychains.store import ChainStore
 from raychains.tasks.mixture import Mixture25
 from tests.orchestration.worlds import comparison, root

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from raychains.chain.sample_index import expected_samples
-from raychains.orchestration.chain_worker import ChainWorker, PackWorker
-from raychains.orchestration.messages import ChainAssignment, ChainWorkerConfig
-from raychains.orchestration.thread_workers import Actor
-from raychains.orchestration.workers import ActorOptions
-from raychains.planning.coordinator import Ended
+from raychains.coordination.coordinator import Ended
+from raychains.orchestration.chains.chain_worker import ChainWorker, PackWorker
+from raychains.orchestration.chains.messages import ChainAssignment, ChainWorkerConfig
+from raychains.orchestration.cluster.thread_workers import Actor
+from raychains.orchestration.cluster.workers import ActorOptions
 from raychains.store import ChainStore, codec
 from raychains.tasks.mixture import Mixture25
 from tests.concurrency import alone

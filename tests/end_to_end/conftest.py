@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raychains.orchestration.worker_pool import WorkerPool
+from raychains.orchestration.cluster.worker_pool import WorkerPool
 from tests.pool import pooled
 
 

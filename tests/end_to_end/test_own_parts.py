@@ -22,7 +22,7 @@ from raychains.api import sampling
 from raychains.cli import main
 from raychains.core import user_code
 from raychains.core.checksum import unsealed
-from raychains.orchestration.worker_pool import WorkerPool
+from raychains.orchestration.cluster.worker_pool import WorkerPool
 from raychains.planning import methods
 from raychains.schedules import schedule as schedule_base
 from raychains.store import finished_chains

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from raychains.cli import main
-from raychains.orchestration import resource_wait
+from raychains.orchestration.run import resource_wait
 from raychains.planning import events
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import raychains as rc
+from raychains.coordination import failure
 from raychains.core.errors import Interrupted
-from raychains.orchestration import resource_wait
-from raychains.planning import failure
+from raychains.orchestration.run import resource_wait
 from raychains.planning.events import ChainBegan, ChainFailed, Tick, WorkerLost
 from tests.checks import refused
 from tests.groups.tasks import Mistaken

@@ -11,9 +11,9 @@ import pytest
 import ray
 
 import raychains as rc
+from raychains.orchestration.cluster.resource_config import ResourceConfig
 from raychains.orchestration.lease import Lease
-from raychains.orchestration.resource_config import ResourceConfig
-from raychains.orchestration.run import run_chains
+from raychains.orchestration.run.launch import run_chains
 from raychains.planning import events
 from tests.orchestration.tasks import Waiting
 from tests.orchestration.worlds import comparison, root, stored_hashes, undisturbed_hashes

@@ -21,7 +21,7 @@ from raychains.core.config import Compare, Run
 from raychains.inference import file
 from raychains.inference.predictive import select
 from raychains.models import MLP
-from raychains.orchestration.sample_pool import SamplePool
+from raychains.orchestration.run.sample_pool import SamplePool
 from raychains.store import ChainStore, codec
 from tests.checks import refused
 from tests.inference.networks import expected

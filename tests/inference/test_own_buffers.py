@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import raychains as rc
 from raychains.api import sampling
-from raychains.orchestration.thread_workers import ThreadWorkers
+from raychains.orchestration.cluster.thread_workers import ThreadWorkers
 from tests.checks import refused
 
 TURNS = torch.polar(torch.ones(2), torch.tensor([1.5, 3.0]))

@@ -43,7 +43,7 @@ SKIPPED = (
 """Commands of the page."""
 CONNECT = """
 import sys
-from raychains.orchestration import session
+from raychains.orchestration.cluster import session
 session.NOTICE, session.FIRST_WORKER = 1.0, 2.0
 try:
     session.connect(sys.argv[1])
@@ -52,7 +52,7 @@ except session.UserError as error:
 """
 LOCAL = """
 import os, sys, ray
-from raychains.orchestration import session
+from raychains.orchestration.cluster import session
 
 def where():
     import extra_ten
@@ -258,7 +258,7 @@ def test_an_environment_that_workers_cannot_have_is_refused(head: Head, project:
 
 def test_the_first_steps_of_the_page_run(head: Head, tmp_path: Path) -> None:
     """The head's own environment asks for colours; tests/launcher reads the same commands."""
-    here, _ = pages.first_steps()
+    here = pages.section("First steps")
     assert all(any(c.startswith(s) for c in here) for s in SKIPPED)
     environment = {**head.environment, "PYTHONPATH": str(ROOT)}
     for name in ("RAY_AUTH_MODE", "RAY_API_SERVER_ADDRESS", "FORCE_COLOR"):  # the section sets the first two

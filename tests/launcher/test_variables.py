@@ -27,7 +27,7 @@ OTHERS = {
     "WANDB_MODE": "wandb, an extra of which the tests have no copy",
     "UV_PYTHON": "uv, and Ray's hook for it",
     "GPU_FLAGS": "a variable of the Makefile",
-    "MAX_FAILURES": "a constant of raychains/planning/failure.py",
+    "MAX_FAILURES": "a constant of raychains/coordination/failure.py",
 }
 """Who else reads a variable."""
 

@@ -16,7 +16,7 @@ from raychains import tasks
 from raychains.core.sample import Sample
 from raychains.inference.predictive import Selection
 from raychains.measures import Context
-from raychains.orchestration.point_evaluation import PointEvaluator
+from raychains.orchestration.run.point_evaluation import PointEvaluator
 from raychains.planning import Arm, Comparison
 from raychains.planning.points import Point
 from raychains.store import ChainStore, RunStore, SampleRecord, Storage

@@ -13,7 +13,7 @@ import torch
 
 from raychains.inference.run_data import RunData
 from raychains.measures import diversity, flatness, interpolation
-from raychains.orchestration.point_evaluation import PointEvaluator
+from raychains.orchestration.run.point_evaluation import PointEvaluator
 from raychains.planning.points import Point
 from raychains.plotting.style import laid_out
 from raychains.report.figures import FIGURES

@@ -7,15 +7,16 @@ from collections.abc import Callable, Mapping
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from raychains.coordination.coordinator import AttemptEvent, Ended
 from raychains.core.spec import ChainSpec
-from raychains.orchestration.attempt import Attempt, AttemptConfig
-from raychains.orchestration.messages import ChainAssignment
-from raychains.planning.coordinator import AttemptEvent, Ended
+from raychains.orchestration.chains.attempt import Attempt, AttemptConfig
+from raychains.orchestration.chains.messages import ChainAssignment
 from raychains.store import Storage
 from tests.processes import SECONDS
 
-PRELOAD = ["torch", "torch._dynamo", "raychains.chain.chain", "raychains.samplers", "raychains.orchestration.attempt",
-           "tests.orchestration.lives", "tests.orchestration.tasks"]  # fmt: skip
+PRELOAD = ["torch", "torch._dynamo", "raychains.chain.chain", "raychains.samplers",
+           "raychains.orchestration.chains.attempt", "tests.orchestration.lives",
+           "tests.orchestration.tasks"]  # fmt: skip
 """Modules that the first call of `elsewhere` imports for the processes of all."""
 ATTEMPT = "attempt"
 """Name of a process that runs one."""

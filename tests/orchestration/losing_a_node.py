@@ -16,9 +16,9 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster
 
-from raychains.orchestration import resource_wait
-from raychains.orchestration.resource_config import ResourceConfig
-from raychains.orchestration.run import run_chains
+from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.run import resource_wait
+from raychains.orchestration.run.launch import run_chains
 from raychains.planning import events
 from tests.chaos.nodes import HEALTH, Placed
 from tests.orchestration.tasks import Bulky

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from raychains.orchestration.workers import ActorOptions
-from raychains.planning.capacity import Node
+from raychains.coordination.capacity import Node
+from raychains.orchestration.cluster.workers import ActorOptions
 
 
 @dataclass(eq=False)
@@ -49,7 +49,7 @@ class Recorded:
     def unplaced(self, actors: Collection[Any]) -> int:
         return len(actors) if self.unplaced_actors is None else self.unplaced_actors
 
-    def leaving(self, actors: Collection[Any]) -> list[Any]:
+    def draining(self, actors: Collection[Any]) -> list[Any]:
         return [actor for actor in actors if actor in self.left]
 
     def put(self, value: Any) -> Any:

@@ -18,11 +18,11 @@ from raychains.chain.chain import Chain
 from raychains.chain.divergence import Diverged
 from raychains.chain.divergence_replay import Diagnosis
 from raychains.chain.process_group import Group
+from raychains.coordination.coordinator import Began, Sampled
 from raychains.core.sample import Sample, tensors_sha256
 from raychains.core.spec import ChainSpec
-from raychains.orchestration import attempt
-from raychains.orchestration.messages import ChainAssignment
-from raychains.planning.coordinator import Began, Sampled
+from raychains.orchestration.chains import attempt
+from raychains.orchestration.chains.messages import ChainAssignment
 from raychains.store import ChainStore, Storage
 from raychains.tasks import Task
 from raychains.tasks.mixture import Mixture25

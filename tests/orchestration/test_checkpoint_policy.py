@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raychains.orchestration.checkpoint_policy import APART, CheckpointPolicy, cycle_start
+from raychains.orchestration.chains.checkpoint_policy import APART, CheckpointPolicy, cycle_start
 from raychains.schedules import Constant, Cyclical, Schedule
 
 SCHEDULES = [

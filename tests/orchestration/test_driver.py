@@ -17,15 +17,16 @@ from typing import Any
 import pytest
 
 from raychains.chain.chain import Chain
+from raychains.coordination import coordinator
 from raychains.core.errors import RaychainsError, StorageRefused
 from raychains.core.sample import Sample, tensors_sha256
 from raychains.core.spec import ChainSpec
-from raychains.orchestration import resource_wait
-from raychains.orchestration.chain_worker import ChainWorker
-from raychains.orchestration.outcome import DriverOutcome
-from raychains.orchestration.resource_config import ResourceConfig
-from raychains.orchestration.run import driver_of, run_chains
-from raychains.planning import Comparison, coordinator, events
+from raychains.orchestration.chains.chain_worker import ChainWorker
+from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.run import resource_wait
+from raychains.orchestration.run.launch import driver_of, run_chains
+from raychains.orchestration.run.outcome import DriverOutcome
+from raychains.planning import Comparison, events
 from raychains.store import ChainStore
 from raychains.tasks.mixture import Mixture25
 from tests.orchestration.tasks import Broken, Cliff, Slowing, Starved, Troubled, Waiting

@@ -8,7 +8,7 @@ import torch
 from raychains.chain.divergence import Diverged
 from raychains.core.errors import StorageAway, StorageRefused, UserError
 from raychains.data.prepared.feed import DecoderGone, DecodingFailed
-from raychains.orchestration.error_classification import outcome_of, reason_of
+from raychains.orchestration.chains.error_classification import outcome_of, reason_of
 
 CASES = [
     (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), "lost"),

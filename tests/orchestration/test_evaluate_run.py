@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from raychains.inference.predictive import Predictive, Selection, select
-from raychains.orchestration.evaluation_worker import EvaluationWorker
-from raychains.orchestration.evaluator_pool import Evaluators
-from raychains.orchestration.messages import StoredSample
-from raychains.orchestration.outcome import DriverOutcome
-from raychains.orchestration.resource_config import ResourceConfig
-from raychains.orchestration.run import evaluate_run, evaluate_views
+from raychains.orchestration.chains.messages import StoredSample
+from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.run.evaluation_worker import EvaluationWorker
+from raychains.orchestration.run.evaluator_pool import Evaluators
+from raychains.orchestration.run.launch import evaluate_run, evaluate_views
+from raychains.orchestration.run.outcome import DriverOutcome
 from raychains.planning import Comparison, events
 from raychains.planning.events import NullCallback
 from raychains.planning.views import ALL, Request, View, ViewResult, key_of

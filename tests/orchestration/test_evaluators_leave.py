@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from raychains.orchestration.evaluation_queue import EvaluationQueue
-from raychains.orchestration.evaluator_pool import IN_FLIGHT, Evaluators
-from raychains.orchestration.messages import EvaluationConfig
-from raychains.orchestration.resource_config import ResourceConfig
-from raychains.planning.capacity import Node
+from raychains.coordination.capacity import Node
+from raychains.orchestration.chains.messages import EvaluationConfig
+from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.run.evaluation_queue import EvaluationQueue
+from raychains.orchestration.run.evaluator_pool import IN_FLIGHT, Evaluators
 from raychains.tasks.mixture import Mixture25
 from tests.orchestration.recorded import Recorded, Started
 from tests.orchestration.test_pending_views import filled

@@ -13,7 +13,7 @@ import pytest
 STEPS, MIB = 15, 16
 SCRIPT = f"""
 import json, resource
-from raychains.orchestration.chain_worker import keep_freed_memory
+from raychains.orchestration.chains.chain_worker import keep_freed_memory
 import torch
 
 def faults():

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from raychains.api.drivers import placement
+from raychains.api.drivers import resources_of
+from raychains.coordination.capacity import Node
 from raychains.core.config import Run
-from raychains.orchestration.evaluation_worker import EvaluationWorker
-from raychains.orchestration.evaluator_pool import Evaluators
-from raychains.orchestration.messages import EvaluationConfig, EvaluatorConfig
-from raychains.orchestration.resource_config import ResourceConfig, Slots
-from raychains.planning.capacity import Node
+from raychains.orchestration.chains.messages import EvaluationConfig, EvaluatorConfig
+from raychains.orchestration.cluster.resource_config import ResourceConfig, Slots
+from raychains.orchestration.run.evaluation_worker import EvaluationWorker
+from raychains.orchestration.run.evaluator_pool import Evaluators
 from tests.checks import refused
 from tests.orchestration.recorded import Recorded
 from tests.orchestration.threads import ThreadWorkers
@@ -73,8 +73,8 @@ import json, sys
 from pathlib import Path
 import ray
 import raychains as rc
-from raychains.orchestration.resource_config import ResourceConfig
-from raychains.orchestration.run import run_chains
+from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.run.launch import run_chains
 from raychains.store import Storage
 from tests.cluster.tasks import Gated, places
 from tests.orchestration.worlds import Diary, comparison
@@ -137,9 +137,9 @@ def test_a_share_that_ray_cannot_give_is_one_line(share: float) -> None:
         ResourceConfig(gpus_per_evaluator=share)
 
 
-def test_the_option_reaches_the_placement() -> None:
-    assert placement(Run(gpus_per_evaluator=0.5)).gpus_per_evaluator == 0.5
-    assert placement(Run()).gpus_per_evaluator == 0
+def test_the_option_reaches_the_resources() -> None:
+    assert resources_of(Run(gpus_per_evaluator=0.5)).gpus_per_evaluator == 0.5
+    assert resources_of(Run()).gpus_per_evaluator == 0
 
 
 @pytest.mark.parametrize("gpus", [0.0, 0.25])

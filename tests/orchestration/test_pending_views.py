@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raychains.orchestration import pending_views
-from raychains.orchestration.sample_pool import SamplePool
+from raychains.orchestration.run import pending_views
+from raychains.orchestration.run.sample_pool import SamplePool
 from raychains.planning.views import Request, View, key_of
 from raychains.store import SampleRecord
 from raychains.tasks.mixture import Mixture25

@@ -11,7 +11,7 @@ import torch
 
 from raychains.core.sample import tensors_sha256
 from raychains.evaluation.loss_landscape import direction
-from raychains.orchestration.point_evaluation import PointEvaluator
+from raychains.orchestration.run.point_evaluation import PointEvaluator
 from raychains.planning.points import Point, Term, combination
 from raychains.store import codec, initial_states
 from raychains.tasks.mixture import Mixture25

@@ -15,14 +15,14 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from torch import nn
 
 from raychains import tasks
+from raychains.coordination.capacity import Node
+from raychains.coordination.failure import ATTEMPTS
 from raychains.core.errors import RaychainsError, StorageAway
 from raychains.evaluation.evaluation import Metric
-from raychains.orchestration.evaluator_pool import Evaluators
-from raychains.orchestration.point_queue import measure
-from raychains.orchestration.ray_workers import failure
-from raychains.orchestration.resource_config import ResourceConfig
-from raychains.planning.capacity import Node
-from raychains.planning.failure import ATTEMPTS
+from raychains.orchestration.cluster.ray_workers import failure
+from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.run.evaluator_pool import Evaluators
+from raychains.orchestration.run.point_queue import measure
 from raychains.planning.points import Point, combination
 from raychains.store.codec import Corrupt
 from raychains.tasks import Task

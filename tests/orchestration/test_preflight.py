@@ -14,7 +14,7 @@ import ray
 from raychains.api.run_context import RunContext
 from raychains.callbacks import CallbackList
 from raychains.core.config import Run
-from raychains.orchestration import preflight, session
+from raychains.orchestration.cluster import preflight, session
 from raychains.store import RunStore, Storage
 from tests.checks import refused
 
@@ -41,7 +41,7 @@ def test_a_healthy_machine_gives_no_warnings_and_leaves_nothing_behind(healthy: 
 
 
 def test_importing_preflight_imports_neither_ray_nor_torch() -> None:
-    code = "import sys, raychains.orchestration.preflight; print(sorted({'ray', 'torch'} & set(sys.modules)))"
+    code = "import sys, raychains.orchestration.cluster.preflight; print(sorted({'ray', 'torch'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

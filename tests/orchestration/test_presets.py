@@ -10,9 +10,9 @@ import pytest
 
 from raychains.core.config import Compare
 from raychains.inference.predictive import Predictive, select
-from raychains.orchestration.evaluator_pool import Evaluators
-from raychains.orchestration.resource_config import ResourceConfig
-from raychains.orchestration.run import evaluate_views
+from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.run.evaluator_pool import Evaluators
+from raychains.orchestration.run.launch import evaluate_views
 from raychains.planning.events import NullCallback
 from raychains.store import Storage
 from tests.inference.runs import finished

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from raychains.core.config import Run
-from raychains.orchestration.reported_chain import ReportedChain, Reporter
+from raychains.orchestration.chains.reported_chain import ReportedChain, Reporter
 from raychains.planning.reports import report_steps
 from raychains.store import ChainStore
 from tests.orchestration.tasks import Cliff

@@ -16,8 +16,8 @@ import psutil
 import pytest
 import ray
 
-from raychains.orchestration import ray_private
-from raychains.orchestration.session import connect
+from raychains.orchestration.cluster import ray_private
+from raychains.orchestration.cluster.session import connect
 from tests.processes import json_of, until
 
 

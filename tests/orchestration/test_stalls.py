@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from raychains.orchestration.resource_config import ResourceConfig
-from raychains.orchestration.run import run_chains
+from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.run.launch import run_chains
 from raychains.planning import events
 from raychains.store import ChainStore
 from raychains.tasks.mixture import Mixture25

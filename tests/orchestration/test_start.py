@@ -14,7 +14,7 @@ import pytest
 import ray
 
 from raychains.core.errors import RayLost
-from raychains.orchestration import ray_private, session
+from raychains.orchestration.cluster import ray_private, session
 from tests.processes import sessions
 
 TIMED_OUT = "The current node timed out during startup.\nThis could happen because …"

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from raychains.orchestration import ray_private
-from raychains.orchestration.messages import AttemptStatus
-from raychains.orchestration.trial_heartbeats import Heartbeat, TrialProcess, TrialWatch
-from raychains.planning.failure import Stall
+from raychains.coordination.failure import Stall
+from raychains.orchestration.chains.messages import AttemptStatus
+from raychains.orchestration.cluster import ray_private
+from raychains.orchestration.tune.trial_heartbeats import Heartbeat, TrialProcess, TrialWatch
 
 
 class Cluster:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 import raychains as rc
 from raychains.core.errors import UserError
-from raychains.orchestration import ray_private
+from raychains.orchestration.cluster import ray_private
 from raychains.planning import methods
 from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage, codec

@@ -17,8 +17,8 @@ import pytest
 from benchmarks.cluster import Costs
 from benchmarks.scale import comparison, drive
 from benchmarks.simulated import Schedule
-from raychains.orchestration.resource_config import ResourceConfig
-from raychains.orchestration.run import run_chains
+from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.run.launch import run_chains
 from raychains.tasks.mixture import Mixture25
 from tests.orchestration import worlds
 from tests.orchestration.threads import ThreadWorkers, keep_this_process

@@ -16,22 +16,22 @@ from torch import Tensor, nn
 
 import raychains as rc
 from raychains import tasks
+from raychains.coordination import coordinator as c
 from raychains.core.config import Common
 from raychains.core.user_code import UserCode
 from raychains.inference.predictive import select
 from raychains.measures import interpolation
-from raychains.orchestration import ray_private
-from raychains.orchestration.chain_workers import ChainWorkers, Waiting
-from raychains.orchestration.evaluation_worker import EvaluationWorker
-from raychains.orchestration.evaluator_pool import Evaluators
-from raychains.orchestration.outcome import DriverOutcome
-from raychains.orchestration.point_evaluation import PointEvaluator
-from raychains.orchestration.ray_workers import RayWorkers
-from raychains.orchestration.resource_config import ResourceConfig, Slots
-from raychains.orchestration.run import run_chains
-from raychains.orchestration.worker_pool import WorkerPool
+from raychains.orchestration.cluster import ray_private
+from raychains.orchestration.cluster.ray_workers import RayWorkers
+from raychains.orchestration.cluster.resource_config import ResourceConfig, Slots
+from raychains.orchestration.cluster.worker_pool import WorkerPool
+from raychains.orchestration.run.chain_workers import ChainWorkers, Waiting
+from raychains.orchestration.run.evaluation_worker import EvaluationWorker
+from raychains.orchestration.run.evaluator_pool import Evaluators
+from raychains.orchestration.run.launch import run_chains
+from raychains.orchestration.run.outcome import DriverOutcome
+from raychains.orchestration.run.point_evaluation import PointEvaluator
 from raychains.planning import Comparison, events
-from raychains.planning import coordinator as c
 from raychains.planning.points import Point
 from raychains.store import ChainStore, Storage, codec
 from raychains.tasks import Task

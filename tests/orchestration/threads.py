@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from raychains.orchestration import evaluation_worker, thread_workers
-from raychains.planning.capacity import Node
+from raychains.coordination.capacity import Node
+from raychains.orchestration.cluster import thread_workers
+from raychains.orchestration.run import evaluation_worker
 from tests.orchestration.recorded import Recorded
 
 
 class ThreadWorkers(thread_workers.ThreadWorkers, Recorded):
-    """`raychains.orchestration.workers.Workers` in this process, on a machine of so many cores, as if it were another
-    one."""
+    """`raychains.orchestration.cluster.workers.Workers` in this process, on a machine of so many cores, as if it were
+    another one."""
 
     in_process = False
 
@@ -30,8 +31,8 @@ class ThreadWorkers(thread_workers.ThreadWorkers, Recorded):
     def unplaced(self, actors: Collection[Any]) -> int:
         return Recorded.unplaced(self, actors)
 
-    def leaving(self, actors: Collection[Any]) -> list[Any]:
-        return Recorded.leaving(self, actors)
+    def draining(self, actors: Collection[Any]) -> list[Any]:
+        return Recorded.draining(self, actors)
 
     def wait(self, calls: Sequence[Any], timeout: float) -> list[Any]:
         """Any one of those that are ready: no order may be relied upon."""

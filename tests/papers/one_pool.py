@@ -9,7 +9,7 @@ import pytest
 
 from raychains.api import drivers
 from raychains.core.config import Common
-from raychains.orchestration.worker_pool import WorkerPool
+from raychains.orchestration.cluster.worker_pool import WorkerPool
 
 
 @contextmanager

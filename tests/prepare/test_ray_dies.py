@@ -17,7 +17,8 @@ from raychains.core.errors import RayLost
 from raychains.data.prepared import sources
 from raychains.data.prepared.manifest import NAME
 from raychains.data.prepared.plan import Plan
-from raychains.orchestration import prepare, session
+from raychains.orchestration import prepare
+from raychains.orchestration.cluster import session
 from raychains.store import Storage
 from tests.data.prepared.made import folder_of_classes
 from tests.data.prepared.made import prepared as by_hand

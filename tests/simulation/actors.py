@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from raychains import __version__
 from raychains.chain.sample_index import expected_samples
+from raychains.coordination.coordinator import AttemptEvent, Began, Ended, Sampled
 from raychains.core.errors import RaychainsError, StorageAway, StorageRefused
 from raychains.core.spec import ChainSpec
-from raychains.orchestration.checkpoint_policy import state_to_resume
-from raychains.orchestration.error_classification import outcome_of, reason_of
-from raychains.orchestration.messages import AttemptStatus, ChainAssignment, ViewSummary
-from raychains.orchestration.workers import CallFailed
-from raychains.planning.coordinator import AttemptEvent, Began, Ended, Sampled
+from raychains.orchestration.chains.checkpoint_policy import state_to_resume
+from raychains.orchestration.chains.error_classification import outcome_of, reason_of
+from raychains.orchestration.chains.messages import AttemptStatus, ChainAssignment, ViewSummary
+from raychains.orchestration.cluster.workers import CallFailed
 from raychains.store import ChainStore, codec, initial_states
 from tests.simulation import law
 from tests.simulation.disk import SimulatedStorage
@@ -49,7 +49,7 @@ class Node:
         """Until when messages between it and the drivers are held up."""
         self.buried = False
         """Ray counts it as dead although it may still work."""
-        self.leaves = False
+        self.draining = False
         """It is draining, as Ray knows."""
         self.actors: list[Actor] = []
 
@@ -233,7 +233,7 @@ class Worker(Actor):
 
 
 class Attempt:
-    """One attempt at a chain: what `raychains.orchestration.attempt.Attempt` does, step by step."""
+    """One attempt at a chain: what `raychains.orchestration.chains.attempt.Attempt` does, step by step."""
 
     def __init__(self, worker: Worker, assignment: ChainAssignment) -> None:
         self.worker, self.world = worker, worker.world

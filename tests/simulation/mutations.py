@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from raychains.orchestration.chain_dispatch import ChainDispatch
-from raychains.orchestration.evaluation_queue import EvaluationQueue
-from raychains.orchestration.evaluator_pool import JobQueue
+from raychains.coordination.coordinator import Coordinator, Freed, Recover, SlotLost
 from raychains.orchestration.lease import Lease, PeerDrivers
-from raychains.planning.coordinator import Coordinator, Freed, Recover, SlotLost
+from raychains.orchestration.run.chain_dispatch import ChainDispatch
+from raychains.orchestration.run.evaluation_queue import EvaluationQueue
+from raychains.orchestration.run.evaluator_pool import JobQueue
 from raychains.store import ChainStore
 from raychains.store.leases import Claim, Watch
 
@@ -106,7 +106,7 @@ def chains_are_never_left() -> Patch:
 
 def claims_are_never_refused() -> Patch:
     """Chains are taken from living drivers, and back."""
-    return Lease, "_leave", lambda self, digest, driver: False
+    return Lease, "_belongs_to_another", lambda self, digest, driver: False
 
 
 def late_drivers_judge_nobody() -> Patch:

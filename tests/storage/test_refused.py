@@ -16,9 +16,9 @@ import pytest
 
 from raychains.core.errors import StorageRefused
 from raychains.orchestration import lease
+from raychains.orchestration.cluster.resource_config import ResourceConfig
 from raychains.orchestration.lease import Lease
-from raychains.orchestration.resource_config import ResourceConfig
-from raychains.orchestration.run import run_chains
+from raychains.orchestration.run.launch import run_chains
 from raychains.store import Storage
 from raychains.tasks.mixture import Mixture25
 from tests.fuzz.rules import no_ray, say

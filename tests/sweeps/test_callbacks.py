@@ -16,7 +16,7 @@ from raychains.callbacks.event_data import Points, record
 from raychains.callbacks.jsonl import JsonLines
 from raychains.core.config import Sweep
 from raychains.core.errors import RayLost, StorageAway, StorageRefused, UserError
-from raychains.orchestration.sweep_experiment import SweepCallback, SweepStopper
+from raychains.orchestration.tune.sweep_experiment import SweepCallback, SweepStopper
 from raychains.planning import sweep_points
 from raychains.report.terminal import Terminal
 from raychains.store import Storage, SweepStore

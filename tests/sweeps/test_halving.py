@@ -12,7 +12,7 @@ import raychains as rc
 from raychains.api.sweep import SweepResult
 from raychains.cli import main
 from raychains.core.spec import ChainSpec
-from raychains.orchestration import sweep_experiment
+from raychains.orchestration.tune import sweep_experiment
 from raychains.planning import events
 from raychains.store import ChainStore, Storage, SweepStore
 from tests.sweeps.worlds import Diary, attempts_of, undrawn

@@ -13,7 +13,7 @@ from ray.tune.search import Repeater
 
 from raychains.core.config import Sweep
 from raychains.core.errors import UserError
-from raychains.orchestration.optuna_search import OptunaSearch
+from raychains.orchestration.tune.optuna_search import OptunaSearch
 from raychains.planning import sweep_points
 from raychains.store import load_sweep
 from tests.sweeps.worlds import TASK, Diary, events, rc, undrawn

@@ -12,7 +12,7 @@ import pytest
 
 from raychains.core.config import Run
 from raychains.core.errors import Interrupted
-from raychains.orchestration.sweep_experiment import SweepTrial
+from raychains.orchestration.tune.sweep_experiment import SweepTrial
 from raychains.store import ChainStore, Storage, SweepStore
 from tests.orchestration.trials import CONFIG, OPTIONS, reports
 from tests.sweeps.worlds import TASK, Diary, attempts_of, events, hashes, rc, undrawn

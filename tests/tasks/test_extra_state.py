@@ -13,7 +13,7 @@ from torch import nn
 import raychains as rc
 from raychains.api import sampling
 from raychains.chain import initialization
-from raychains.orchestration.thread_workers import ThreadWorkers
+from raychains.orchestration.cluster.thread_workers import ThreadWorkers
 from raychains.tasks import PredictiveTask
 from tests.checks import refused
 

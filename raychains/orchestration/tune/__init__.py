@@ -1,0 +1,1 @@
+"""Ray Tune: chains as trials, and the sweeps of them."""

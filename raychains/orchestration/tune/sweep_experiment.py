@@ -1,0 +1,601 @@
+"""A sweep as an experiment of Ray Tune: its chains are trials, and what they report is kept in the sweep's folder.
+
+Nothing is read back from Tune's own files: a sweep that is resumed is a new experiment, in which a chain that was
+begun resumes from the run store, and one that ended reports again what it reported to the scheduler or the searcher,
+which are new.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import math
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import ray
+from ray import tune
+from ray.exceptions import RayActorError
+from ray.tune.schedulers import ASHAScheduler
+from ray.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater
+
+from raychains.chain import precision
+from raychains.coordination.capacity import fit
+from raychains.coordination.failure import LONGEST_LOOK
+from raychains.core.config import Run
+from raychains.core.errors import (
+    ChainsFailed,
+    RaychainsError,
+    RayLost,
+    StorageAway,
+    StorageRefused,
+    UserError,
+    trial_error,
+)
+from raychains.inference.sweep_results import report_of, result_of
+from raychains.orchestration.chains.messages import AttemptStatus
+from raychains.orchestration.chains.reported_chain import Reports
+from raychains.orchestration.cluster import ray_private, ray_watch
+from raychains.orchestration.cluster.ray_workers import RayWorkers
+from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.interrupt import Interrupt
+from raychains.orchestration.lease import Lease
+from raychains.orchestration.run.resource_wait import HELD_AFTER, Lack, ResourceWait
+from raychains.orchestration.tune.optuna_search import OptunaSearch, Unpickled
+from raychains.orchestration.tune.trial_heartbeats import Heartbeat, TrialWatch
+from raychains.orchestration.tune.tune_trainable import REPEAT, ChainTrainable, values_and_repeat
+from raychains.planning import events
+from raychains.planning.reports import REPORTS
+from raychains.planning.sweep_plan import FINISHED, WAITING, Point, SweepPlan, Values, state_of
+from raychains.planning.sweep_points import Planned
+from raychains.store import ChainStore, Storage, SweepStore
+from raychains.tasks import Task
+
+TICK_EVERY = 0.5
+"""Seconds between ticks."""
+ENVIRONMENT = {
+    "RAY_AIR_NEW_OUTPUT": "0",  # the newer output prints tables even with verbose=0
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths in a user's task keep their meaning
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Interrupt lets chains write checkpoints
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # the last result of a chain that failed has no metrics
+}
+GIVEN_UP, REFUSED = "failed", "storage_refused"
+"""Entries of a trial's last result: why its chain was given up, or why the store takes no more."""
+JUDGED = "judged"
+"""The entry of a result that schedulers and searchers compare: the metric that decides, `WORST` where it is not
+finite."""
+WORST = 1e30
+
+
+@dataclass(frozen=True)
+class SweepOutcome:
+    """The end of an experiment; the reports are in the store."""
+
+    points: Sequence[Point]
+    failed: Mapping[str, str]
+    """Chains that were given up now, by digest, and why."""
+    stopped: bool
+    """True if the user or another driver stopped the sweep."""
+
+
+def run(
+    planned: Planned,
+    *,
+    options: Run,
+    task: Task | None,
+    folder: SweepStore,
+    resources: ResourceConfig,
+    callback: events.Callback,
+    lease: Lease,
+) -> SweepOutcome:
+    """Run the chains of a sweep until every one ended, or somebody stopped it. Ray must be connected.
+
+    Args:
+        planned: the sweep.
+        options: what all chains share, with absolute locations.
+        task: the task where the user passed an object.
+        folder: the sweep's.
+        resources: slots and limits.
+        callback: called with the events of `raychains.planning.events`.
+        lease: this driver's among those of the store.
+
+    Raises:
+        StorageRefused: the store has no room left, or takes no files.
+        RayLost: Ray is gone.
+        UserError: the cluster had no room for a chain for too long.
+    """
+    plan, stopper = planned.plan, SweepStopper(lease, callback)
+    folder = SweepStore(folder.root.retrying(lambda reason: not stopper.stop_all()), folder.name)
+    slots = replace(resources, evaluate=False).slots(RayWorkers()).with_largest_shares(plan.count * plan.repeats)
+    for point in plan.points:
+        for spec in point.specs:
+            precision.check(spec, gpu=slots.gpus > 0)
+    options = replace(options, gpus_per_chain=slots.gpus, workers_per_chain=slots.ranks)
+    trainable = SweepTrial.of(options, task, reports=REPORTS, allow_unequal_budget=True)
+    trainable.sweep, trainable.metric, trainable.better = folder.name, plan.metric.name, plan.metric.better
+    trials = TrialWatch(trainable.__name__, resources.stall_timeout)
+    wait = TrialWait(slots, timeout=resources.slot_timeout)
+    sweep = SweepCallback(planned, folder, callback, stopper, trials, wait)
+    callback.on(events.Ready(slots=slots.count, slot=slots.describe()))
+    asked = folder.asked() if plan.search == "optuna" else []
+    sweep.add(plan.points)
+    for values in asked:
+        sweep.choose(values, new=False)
+    with stopper.interrupt, _environment(ENVIRONMENT):
+        if not sweep.complete:
+            at_once = slots.at_once(plan.count * plan.repeats)
+            search, space, count = _searcher(planned, sweep, asked, at_once, resources.concurrent)
+            tuner = tune.Tuner(
+                trainable,
+                param_space=space,
+                tune_config=tune.TuneConfig(
+                    search_alg=search,
+                    scheduler=_scheduler(plan),
+                    num_samples=count,
+                    reuse_actors=True,
+                    trial_dirname_creator=lambda trial: trial.trial_id,
+                ),
+                run_config=tune.RunConfig(
+                    name=folder.name,
+                    storage_path=None if os.access(Path.home(), os.W_OK) else f"{tempfile.gettempdir()}/ray_results",
+                    verbose=0,
+                    callbacks=[sweep],
+                    stop=stopper,
+                    # Nodes need not share Tune's folder: a trial resumes from the run store.
+                    checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                    failure_config=tune.FailureConfig(max_failures=resources.max_failures),
+                ),
+            )
+            try:
+                with ray_private.trials_survive_handovers():
+                    tuner.fit()
+            except _RayGone:
+                if not stopper.stop_all():  # chains that were to stop have, at their last checkpoints
+                    ray_watch.check()
+            trials.close()
+        stopped = stopper.stop_all()
+    if stopper.fatal is not None:
+        raise stopper.fatal
+    return SweepOutcome(sweep.points, sweep.failed, stopped)
+
+
+def _mode(plan: SweepPlan) -> str:
+    return "min" if plan.metric.better == "lower" else "max"
+
+
+def _scheduler(plan: SweepPlan) -> ASHAScheduler | None:
+    """Return Tune's scheduler that stops trials early; None without one."""
+    if plan.asha is None:
+        return None
+    return ASHAScheduler(
+        time_attr="epoch",
+        metric=JUDGED,
+        mode=_mode(plan),
+        max_t=plan.length,
+        grace_period=plan.asha.grace * plan.length,
+        reduction_factor=plan.asha.reduction,
+        stop_last_trials=False,
+    )
+
+
+def _searcher(
+    planned: Planned, sweep: SweepCallback, asked: Sequence[Values], at_once: int, concurrent: int | None
+) -> tuple[Any, dict[str, Any] | None, int]:
+    """Return Tune's searcher, the space that it searches, and the number of trials.
+
+    Args:
+        asked: values of the points that Optuna asked for under earlier drivers.
+        at_once: trials that the cluster holds at once.
+        concurrent: trials that the user allows at once.
+    """
+    plan = planned.plan
+    if plan.search == "optuna":
+        chooses = OptunaSearch(plan, planned.ranges, JUDGED, _mode(plan), asked=asked, choose=sweep.choose)
+        # As many as run at once: none is chosen ahead of the results.
+        limited = ConcurrencyLimiter(Repeater(chooses, repeat=plan.repeats), max_concurrent=max(1, at_once))
+        return limited, None, plan.count * plan.repeats
+    configs = sweep.configs()
+    listed = BasicVariantGenerator(points_to_evaluate=configs, max_concurrent=concurrent or 0)
+    # Values of a point belong together: the space only says which there are.
+    return listed, {name: tune.choice([config[name] for config in configs]) for name in configs[0]}, len(configs)
+
+
+class _RayGone(BaseException):
+    """Ends Tune's loop without its clean-up, which would ask Ray and never be answered: no `Exception`, after which
+    there is one."""
+
+
+class SweepTrial(ChainTrainable):
+    """A trial of a sweep. A chain that ended repeats the reports in the sweep's folder: each experiment has a new
+    scheduler.
+
+    A chain that fails says so in its last result: Tune would retry a trial that raises, to the same end.
+    """
+
+    sweep: ClassVar[str]
+    """The name of the sweep."""
+    metric: ClassVar[str]
+    better: ClassVar[str]
+
+    def step(self) -> dict[str, Any]:
+        """Return the next report, or why there will be none."""
+        worst = WORST if self.better == "lower" else -WORST
+        try:
+            report = super().step()
+        except StorageRefused as error:
+            return {REFUSED: str(error), "done": True}
+        except ChainsFailed as error:
+            return {GIVEN_UP: str(error), JUDGED: worst, "done": True}
+        value = report[self.metric]
+        return {**report, JUDGED: value if math.isfinite(value) else worst}
+
+    def _run(self, known: int) -> Reports:
+        """See `ChainTrainable`."""
+        digest = self._chain.spec.digest
+        folder = SweepStore(Storage(self._options.store).retrying(lambda reason: True), self.sweep)
+        reports = folder.reports(digest, self.metric)
+        if state_of(reports, folder.stop(digest), self._chain.reporter.length) != WAITING:
+            for report in reports:
+                yield {**result_of(report), "digest": digest, "done": report is reports[-1]}
+        else:
+            yield from super()._run(known)
+
+    def _every_second(self, number: int) -> None:
+        """See `ChainTrainable`; publish a heartbeat."""
+        chain = getattr(self, "_chain", None)  # none while the task is built
+        status = chain.status() if chain is not None else AttemptStatus(digest="")
+        ray_private.publish(ray.get_runtime_context().get_actor_id(), Heartbeat(number, status).to_json())
+        super()._every_second(number)
+
+
+@dataclass
+class TrialWait(ResourceWait):
+    """Says why no trial runs, where Tune waits without a word."""
+
+    workers: None = field(default=None, init=False)
+    _idle_since: float | None = None
+
+    def _chains(self) -> Lack | None:
+        what = f"a chain ({self.slots.describe()})"
+        if not self.slots.room():
+            return self._missing(what)
+        free = self.slots.cluster.free(self.slots.accelerator_type)
+        if (
+            ray_watch.ask(ray_private.any_actor_alive)
+            or fit(free, self.slots.cpus, self.slots.gpus).chains >= self.slots.ranks
+        ):
+            self._idle_since = None
+            return None
+        now = self.clock.monotonic()
+        self._idle_since = now if self._idle_since is None else self._idle_since
+        return self._held(what) if now - self._idle_since >= HELD_AFTER else None
+
+
+def _stored(call: Callable[..., None]) -> Callable[..., None]:
+    """Stop the sweep where the store fails in one of Tune's callbacks: Tune would wrap the error in its own."""
+
+    @functools.wraps(call)
+    def guarded(self: SweepCallback, *args: Any, **info: Any) -> None:
+        try:
+            call(self, *args, **info)
+        except StorageRefused as error:
+            self.stopper.fatal = error
+        except StorageAway as error:
+            if not self.stopper.stop_all():  # else the user did not want to wait for the store
+                self.stopper.fatal = error
+
+    return guarded
+
+
+class SweepStopper(Unpickled, tune.Stopper):
+    """Ends an experiment for Ctrl-C, another driver, or an error; each chain then writes a checkpoint.
+
+    Args:
+        lease: this driver's among those of the store.
+        callback: is told of it.
+    """
+
+    def __init__(self, lease: Lease, callback: events.Callback) -> None:
+        self.interrupt = Interrupt()
+        self.fatal: RaychainsError | None = None
+        self._lease, self._callback, self._told = lease, callback, False
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Return False: this stopper ends the whole sweep; the scheduler ends single trials."""
+        return False
+
+    def stop_all(self) -> bool:
+        """Return whether the sweep is to stop now."""
+        stop = bool(self.interrupt.asked or self._lease.lost or self.fatal)
+        if stop and not self._told:
+            self._told = True
+            refused = isinstance(self.fatal, StorageRefused)
+            self._callback.on(events.Stopping(reason="the store takes no more files" if refused else ""))
+        return stop
+
+
+@dataclass(eq=False)
+class _Chain:
+    """A sweep's record of a chain."""
+
+    digest: str
+    reports: list[dict[str, Any]]
+    """All of its reports, earlier drivers' too."""
+    stop: Mapping[str, Any] | None
+    """Where the scheduler stopped it."""
+    ended: bool
+    """An earlier driver saw it through or stopped, or it ended now."""
+    of: list[tuple[Point, int]] = field(default_factory=list)
+    """Points and repeats that need it."""
+    failed: str | None = None
+    """Why it was given up now."""
+    given_up: str | None = None
+    """Why the driver ended its process, until Tune announces its death."""
+
+
+@dataclass(eq=False)
+class SweepCallback(Unpickled, tune.Callback):
+    """Stores trials' reports in the sweep's folder, and sends the sweep's events to ``callback``."""
+
+    planned: Planned
+    folder: SweepStore
+    callback: events.Callback
+    stopper: SweepStopper
+    trials: TrialWatch
+    wait: TrialWait
+    points: list[Point] = field(default_factory=list)
+    """All points so far."""
+    _chains: dict[str, _Chain] = field(default_factory=dict)
+    """By digest."""
+    _of_config: dict[str, _Chain] = field(default_factory=dict)
+    """By trial's config."""
+    _running: list[_Chain] = field(default_factory=list)
+    _failures: Counter[str] = field(default_factory=Counter)
+    """By trial those that Tune counts."""
+    _waiting: bool = False
+    _ticked: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._plan, self._stops = self.planned.plan, self.folder.stops()
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Return the chains that were given up, by digest, and why."""
+        return {chain.digest: chain.failed for chain in self._chains.values() if chain.failed is not None}
+
+    # Points
+
+    @property
+    def complete(self) -> bool:
+        """Return whether there are neither chains to run nor points to choose."""
+        return len(self.points) == self._plan.count and all(chain.ended for chain in self._chains.values())
+
+    def configs(self) -> list[dict[str, Any]]:
+        """Return a trial's config for each chain: chains that ended first, which only a scheduler needs, then first
+        repeats."""
+        wanted = [chain for chain in self._chains.values() if not chain.ended or self._plan.asha is not None]
+        wanted.sort(key=lambda chain: (not chain.ended, chain.of[0][1]))
+        return [{**point.values, REPEAT: repeat} for chain in wanted for point, repeat in chain.of[:1]]
+
+    def add(self, points: Sequence[Point]) -> None:
+        """Add points, and announce those whose chains ended."""
+        self.points += points
+        for point in points:
+            for repeat, spec in enumerate(point.specs):
+                if (chain := self._chains.get(spec.digest)) is None:
+                    reports = self.folder.reports(spec.digest, self._plan.metric.name)
+                    stop = self._stops.get(spec.digest)
+                    over = state_of(reports, stop, self._plan.length) != WAITING
+                    chain = self._chains[spec.digest] = _Chain(spec.digest, reports, stop, over)
+                chain.of.append((point, repeat))
+                self._of_config[_key(point.values, repeat)] = chain
+                if chain.ended:
+                    self._judged(chain, point, repeat)
+
+    def choose(self, values: Values, *, new: bool = True) -> None:
+        """Add a point of the search; a ``new`` one is durable before it runs.
+
+        Raises:
+            UserError: its values do not fit together.
+        """
+        point = self.planned.points.make(len(self.points), values)
+        if new:
+            self.folder.publish_asked(point.number, point.values)
+        self.callback.on(events.PointChosen(point=point))
+        self.add([point])
+
+    # Tune's callbacks
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """See `ray.tune.Callback`."""
+        chain = self._chain(trial)
+        if not chain.ended and chain not in self._running:
+            self._running.append(chain)
+
+    @_stored
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Store a report, and whether the scheduler stopped the chain: Tune has asked it already."""
+        chain = self._chain(trial)
+        if REFUSED in result:
+            self.stopper.fatal = StorageRefused(result[REFUSED])
+        elif chain.ended:
+            return
+        elif GIVEN_UP in result:
+            chain.failed = result[GIVEN_UP]
+        else:
+            report = report_of(self._plan, result)
+            gradients, metrics = report["gradients"], report["metrics"]
+            self.callback.on(events.ChainReported(digest=chain.digest, gradients=gradients, metrics=metrics))
+            if all(known["cycle"] != report["cycle"] for known in chain.reports):
+                self.folder.publish_report(chain.digest, report)
+                chain.reports.append(report)
+            if result["done"] and state_of([report], None, self._plan.length) != FINISHED:
+                # A chain that goes on from an earlier driver's checkpoint may be stopped by a report before its last
+                # one.
+                chain.stop = {key: chain.reports[-1][key] for key in ("epoch", "cycle")}
+                self.folder.publish_stop(chain.digest, chain.stop)
+
+    @_stored
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """See `ray.tune.Callback`."""
+        self._end(self._chain(trial))
+
+    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """See `ray.tune.Callback`."""
+        chain = self._chain(trial)
+        slot, reason, chain.given_up = self._slot(chain), chain.given_up or "its process died", None
+        before, self._failures[trial.trial_id] = self._failures[trial.trial_id], trial.num_failures
+        if trial.num_failures > before:
+            self.callback.on(events.WorkerLost(slot=slot, reason=reason, digest=chain.digest))
+        else:  # Tune counts all deaths but those with a node whose end was announced
+            self.callback.on(events.Preempted(slot=slot, digest=chain.digest))
+
+    @_stored
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """See `ray.tune.Callback`."""
+        chain = self._chain(trial)
+        error = trial.get_pickled_error() or RuntimeError(trial.get_error())
+        often = f"its process died more often than max_failures ({trial.max_failures}) allows"
+        if not chain.ended:
+            chain.failed = often if isinstance(error, RayActorError) else trial_error(error)
+        self._end(chain)
+
+    @_stored
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Announce the sweep's progress."""
+        try:
+            ray_watch.check()
+            self._tell(trials)
+        except RayLost:
+            raise _RayGone from None
+
+    def _tell(self, trials: list[Any]) -> None:
+        now = time.monotonic()
+        if now - self._ticked < TICK_EVERY:
+            return
+        seconds, self._ticked = min(now - self._ticked, LONGEST_LOOK), now
+        if not self.stopper.stop_all():
+            self._watch(seconds, trials)
+        try:
+            waiting = self.wait.check(waiting=1, running=bool(self._running))
+        except UserError as error:
+            self.stopper.fatal, waiting = error, None
+        if bool(waiting) != self._waiting:
+            self._waiting = bool(waiting)
+            self.callback.on(events.Waiting(reason=waiting) if waiting else events.Resumed())
+        self.callback.on(self._tick())
+
+    def _watch(self, seconds: float, trials: list[Any]) -> None:
+        """Announce trials that stall, and end the processes of those that do so for too long."""
+        held = ray_private.trial_actors(trials)
+        for process in self.trials.look(seconds):
+            trial = held.get(process.actor)
+            if trial is None and process.digest:
+                continue  # kept by Tune for a trial to come
+            chain = self._chain(trial) if trial is not None else None
+            stall = process.pace.announce(
+                self.callback,
+                digest=chain.digest if chain is not None else None,
+                slot=self._slot(chain),
+                reason="" if process.digest else "a trial does not come up",
+            )
+            if stall is not None and stall.given_up:
+                if chain is not None:
+                    chain.given_up = stall.loss
+                self.trials.give_up(process)
+
+    # Events
+
+    def _chain(self, trial: Any) -> _Chain:
+        return self._of_config[_key(*values_and_repeat(trial.config))]
+
+    def _slot(self, chain: _Chain | None) -> int:
+        """Return a chain's number among those that run; the next one while its trial starts."""
+        return self._running.index(chain) if chain in self._running else len(self._running)
+
+    def _end(self, chain: _Chain) -> None:
+        if chain in self._running:
+            self._running.remove(chain)
+        if chain.ended or self.stopper.stop_all():
+            return
+        chain.ended = True
+        if chain.failed is not None:
+            self.callback.on(events.ChainFailed(digest=chain.digest, reason=chain.failed))
+        elif chain.stop is not None:
+            reason = self._plan.stop_reason(chain.of[0][0], chain.stop)
+            self.callback.on(events.ChainStopped(digest=chain.digest, reason=reason))
+        else:
+            self.callback.on(events.ChainFinished(digest=chain.digest, seconds=self._seconds(chain)))
+            for point, repeat in chain.of:
+                self._judged(chain, point, repeat)
+
+    def _judged(self, chain: _Chain, point: Point, repeat: int) -> None:
+        """Announce the metrics of a point's chain that ran to its end."""
+        if chain.failed is None and state_of(chain.reports, chain.stop, self._plan.length) == FINISHED:
+            metrics, seconds = chain.reports[-1]["metrics"], self._seconds(chain)
+            self.callback.on(events.ViewDone(arm=point.name, group=repeat, metrics=[metrics], chain_seconds=seconds))
+
+    def _seconds(self, chain: _Chain) -> float:
+        return ChainStore(self.folder.root, chain.digest).seconds()
+
+    def _tick(self) -> events.Tick:
+        plan, chains = self._plan, self._chains.values()
+        last = [chain.reports[-1] for chain in chains if chain.reports]
+        return events.Tick(
+            running=[self._status(slot, chain) for slot, chain in enumerate(self._running)],
+            finished=sum(len(chain.of) for chain in chains if chain.ended and chain.failed is None),
+            chains=plan.count * plan.repeats,
+            evaluated=0,
+            to_evaluate=0,
+            remaining_seconds=None,
+            failed=sum(len(chain.of) for chain in chains if chain.failed is not None),
+            slots=len(self._running),
+            samples=sum(report["samples"] for report in last),
+            gradients=sum(report["gradients"] for report in last),
+            to_spend=plan.gradients * plan.count * plan.repeats,
+        )
+
+    def _status(self, slot: int, chain: _Chain) -> events.ChainStatus:
+        [(point, repeat), *_] = chain.of
+        spec, report = point.specs[repeat], chain.reports[-1] if chain.reports else {}
+        process = self.trials.of(chain.digest)
+        now = process.last.status if process is not None and process.last is not None else None
+        if now is None or now.made is None:  # it starts, or waits for Tune
+            cycles = spec.schedule.settings.get("cycles", 1)
+            now = AttemptStatus(digest=chain.digest, cycle=min(report["cycle"] + 1, cycles - 1) if report else 0)
+        reported = round(spec.steps * report["epoch"] / self._plan.length) if report else 0
+        return events.ChainStatus(
+            **{**now.shown(), "step": max(reported, now.step)},
+            slot=slot,
+            steps=spec.steps,
+            samples=report.get("samples", 0),
+            gradients=report.get("gradients", 0),
+            stalled_seconds=process.pace.steps.silent if process is not None and process.pace.told else None,
+        )
+
+
+def _key(values: Values, repeat: int) -> str:
+    return json.dumps([values, repeat], sort_keys=True, default=str)
+
+
+@contextlib.contextmanager
+def _environment(settings: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,287 @@
+"""A chain as a trainable of Ray Tune.
+
+Tune's schedulers, searchers and callbacks see a chain as they see any training: it reports after each cycle. Its
+samples and checkpoints are in the run store, from which a trial resumes bit for bit after whatever happened to it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import ray
+import torch
+from ray import tune
+from ray.exceptions import RayActorError
+from ray.tune.search.repeater import TRIAL_INDEX
+
+from raychains.core import gpus
+from raychains.core.config import Run
+from raychains.core.errors import ChainsFailed, UserError
+from raychains.core.validation import as_number, integer
+from raychains.evaluation.evaluation import BINS
+from raychains.orchestration.chains.chain_worker import set_up
+from raychains.orchestration.chains.messages import ChainWorkerConfig
+from raychains.orchestration.chains.reported_chain import ReportedChain, Reporter, Reports
+from raychains.orchestration.cluster import ray_private, task_payload
+from raychains.orchestration.cluster.ray_workers import RayWorkers
+from raychains.orchestration.cluster.resource_config import bundle
+from raychains.orchestration.cluster.user_parts import UserParts
+from raychains.orchestration.tune.trial_heartbeats import EverySecond
+from raychains.orchestration.tune.trial_ranks import TrialRanks
+from raychains.planning.budget import gradient_evaluations
+from raychains.planning.execution import workers_of
+from raychains.planning.methods import make_task
+from raychains.planning.reports import report_steps
+from raychains.planning.sweep_points import REPEAT, SPLIT, Points
+from raychains.store import Storage, initial_states
+from raychains.tasks import Task
+
+CHECKPOINT = "chain.json"
+"""The file in a checkpoint of Tune's."""
+FIXED = ("steps", "chains", "repeats", "lanes", "task", "task_settings", "train_subset", "val_split")
+"""Options that a config may not contain: trials of one trainable sample one task."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialSettings:
+    """Settings that all trials of one trainable share; they are pickled with the class."""
+
+    options: Run
+    """Of all trials, with the ``val_split`` that makes the split val where the task has none of its own."""
+    parts: UserParts
+    reports: int
+    allow_unequal_budget: bool
+    notes: Sequence[str] = ()
+
+
+def values_and_repeat(config: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+    """Return the options in a trial's config, as Python's own numbers, and its repetition; `tune.search.Repeater`
+    numbers them itself.
+
+    Raises:
+        UserError: two repetitions, or one that is no number.
+    """
+    values = {name: as_number(value) for name, value in config.items()}
+    if {REPEAT, TRIAL_INDEX} <= values.keys():
+        raise UserError(
+            f"{REPEAT} must be left out of a config in which tune.search.Repeater numbers the repeats "
+            f"({TRIAL_INDEX}), got {values[REPEAT]!r}"
+        )
+    repeat = values.pop(TRIAL_INDEX, values.pop(REPEAT, 0))
+    integer(REPEAT, repeat)
+    return values, repeat
+
+
+class ChainTrainable(tune.Trainable):
+    """One chain per trial, whose config holds options of `raychains.run`; it reports after each cycle.
+
+    A report holds the metrics on the split val of the ensemble of all samples so far, ``epoch``, ``cycle`` (from 0),
+    ``samples``, ``gradient_evaluations`` and the chain's ``digest``. Between reports the chain waits for Tune's
+    decision.
+    """
+
+    settings: ClassVar[TrialSettings]
+    _chain: ReportedChain
+    _ranks: TrialRanks | None = None
+    _thread: EverySecond | None = None
+    _leaves = False
+    """A node that this trial is on is draining."""
+    _preemptions = 0
+    """Times that the chain left a draining node."""
+    _reports: Reports
+
+    @classmethod
+    def of(
+        cls,
+        options: Run,
+        task: Task | None,
+        *,
+        reports: int,
+        allow_unequal_budget: bool,
+        notes: Sequence[str] = (),
+    ) -> type[Self]:
+        """Return the class of trials with these settings; `raychains.api.tune.trainable` checks the arguments.
+
+        Args:
+            options: of all trials; the config of a trial adds to them.
+            task: the task where the user passed an object.
+            reports: of a chain without cycles.
+            allow_unequal_budget: whether trials may cost other gradient evaluations than ``options`` say.
+            notes: lines on the task for the user.
+        """
+        settings = TrialSettings(
+            options=options,
+            parts=UserParts.of(task),
+            reports=reports,
+            allow_unequal_budget=allow_unequal_budget,
+            notes=notes,
+        )
+        name = "".join(c if c.isalnum() else "-" for c in options.task).strip("-")
+        return type(name, (cls,), {"settings": settings, "__doc__": cls.__doc__})
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
+        """Return the CPUs and GPUs of one chain: a bundle for each of its workers."""
+        options = cls.settings.options
+        ranks, gpus = workers_of(options)
+        if gpus is None:
+            has = options.accelerator_type is not None or (ray.is_initialized() and ray.cluster_resources().get("GPU"))
+            gpus = 1.0 if has else 0.0
+        return tune.PlacementGroupFactory([bundle(options.cpus_per_chain, gpus, options.accelerator_type)] * ranks)
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Build the task and the chain of ``config``.
+
+        Raises:
+            UserError: an option that is unknown, out of range or may not differ between trials; or other gradient
+                evaluations than the trainable's.
+        """
+        if ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None:
+            self._thread = EverySecond(self._every_second)
+        options = self.settings.options
+        held = self._held().get("GPU", 0.0)
+        set_up(held, options.data_root)
+        torch.set_num_threads(options.cpus_per_chain)
+        self._task = make_task(options, options.task, self.settings.parts.unpack())
+        start = initial_states.as_file(Storage(options.store), options.init_from)
+        self._options = options = dataclasses.replace(options, init_from=start)
+        self._points = Points(options, self._task, FIXED)
+        self._evaluation = self._task.splits()[SPLIT]
+        self._evaluation.bins = options.bins if options.bins is not None else BINS
+        if held and gpus.is_gpu(gpus.best()):
+            self._evaluation.to(gpus.best())
+        if not self.settings.allow_unequal_budget:
+            self._declared = gradient_evaluations(self._points.make(0, {}).specs[0])
+        ranks, _ = workers_of(options)
+        self._ranks = self._other_ranks(ranks, held / ranks) if ranks > 1 else None
+        self._begin(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Run another trial's chain in the same process, on the task that is loaded already."""
+        self._reports.close()
+        self._begin(new_config)
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """Return the next report; the chain runs until then."""
+        report = next(self._reports)
+        if report["done"] and self._preemptions:
+            ray_private.forget([self._key])
+        return report
+
+    def cleanup(self) -> None:
+        """Write a checkpoint of the chain and end it."""
+        self._reports.close()
+        if self._thread is not None:
+            self._thread.close()
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Write which chain this is and how often it reported: the run store has all else."""
+        digest, reporter = self._chain.spec.digest, self._chain.reporter
+        state = {"digest": digest, "step": reporter.step, "reports": reporter.reported, "resources": self._held()}
+        Path(checkpoint_dir, CHECKPOINT).write_text(json.dumps(state))
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Let the next report be the one after the checkpoint's.
+
+        Raises:
+            UserError: the checkpoint is of another chain, or of a trial with other resources, as with schedulers that
+                change them.
+        """
+        state = json.loads(Path(checkpoint, CHECKPOINT).read_text())
+        if state["digest"] != self._chain.spec.digest:
+            raise UserError(
+                "scheduler must leave a trial's config as it is, got a checkpoint of another chain: a chain with other "
+                "options begins at its first step (use ASHA, HyperBand or median stopping instead of PBT or PB2)"
+            )
+        asked = type(self).default_resource_request(self.config).required_resources
+        if self._held() not in (state["resources"], asked):  # a restored experiment may ask for others
+            raise UserError(
+                f"scheduler must leave a trial's resources as they are, got {self._held()} instead of "
+                f"{state['resources']}: a chain uses cpus_per_chain and gpus_per_chain of the trainable (leave "
+                "ResourceChangingScheduler out)"
+            )
+        self._reports.close()
+        self._reports = self._run(min(state["reports"], len(self._chain.reporter.steps) - 1))
+
+    def _held(self) -> dict[str, float]:
+        """Return the resources that Tune holds for this trial; none without Tune."""
+        return dict(self.trial_resources.required_resources) if self.trial_resources is not None else {}
+
+    def _other_ranks(self, size: int, gpus: float) -> TrialRanks:
+        options, name = self._options, f"{type(self).__name__}-{self.trial_id}"
+        config = ChainWorkerConfig(store=options.store, data_root=options.data_root, gpus=gpus, name=name)
+        payload = task_payload.for_workers(self._task, RayWorkers(), None)
+        return TrialRanks(size, float(options.cpus_per_chain), config, payload)
+
+    # Draining nodes
+
+    def _every_second(self, number: int) -> None:
+        """Have the chain write a checkpoint and end, once a node that the trial is on is draining."""
+        if not self._leaves:
+            on_own = ray.get_runtime_context().get_node_id() in ray_private.draining()
+            self._leaves = on_own or (self._ranks is not None and self._ranks.leaving())
+        if self._leaves and (chain := getattr(self, "_chain", None)) is not None:
+            chain.leave()
+
+    def _preempted(self, left: RayActorError) -> Exception:
+        """Return the exception that ends this process: ``left``, which Tune does not count as a failure, or that it
+        left too often."""
+        self._preemptions += 1
+        most = self._options.max_preemptions
+        if most is not None and self._preemptions > most:
+            return ChainsFailed(f"it had to leave its node {self._preemptions} times")
+        ray_private.publish(self._key, str(self._preemptions).encode())
+        return left
+
+    @property
+    def _key(self) -> str:
+        """Return the key of the count of preemptions, which the trial's next process reads."""
+        return f"preemptions of {self.trial_id}"
+
+    # The chain
+
+    def _begin(self, config: Mapping[str, Any]) -> None:
+        try:
+            values, repeat = values_and_repeat(config)
+            point = self._points.make(0, self._points.values(values), repeat + 1)
+            spec = point.specs[repeat]
+            cost = gradient_evaluations(spec)
+            if not self.settings.allow_unequal_budget and cost != self._declared:
+                raise UserError(
+                    f"config must cost the gradient evaluations of the trainable's epochs ({self._declared:,}), got "
+                    f"{cost:,} by {dict(config)}; pass allow_unequal_budget=True to compare trials of unequal cost"
+                )
+        except UserError as error:
+            raise error.with_traceback(None) from None  # Tune prints the traceback: the message is enough
+        own = uuid.uuid4() if self.trial_resources is None else uuid.uuid5(uuid.NAMESPACE_OID, self.trial_id)
+        self._chain = ReportedChain(
+            reporter=Reporter(
+                spec=spec,
+                length=point.length,
+                steps=report_steps(spec, self.settings.reports),
+                evaluation=self._evaluation,
+            ),
+            options=self._options,
+            task=self._task,
+            run=f"trial:{own.hex}",
+            driver_id=own.hex,
+            ranks=self._ranks.size if self._ranks is not None else 1,
+            follow=self._ranks.follow if self._ranks is not None else None,
+            waits=True,
+        )
+        self._reports = self._run(0)
+
+    def _run(self, known: int) -> Reports:
+        """Yield the chain's reports, but for the first ``known``."""
+        self._preemptions = int(ray_private.published(self._key) or 0) if self._thread is not None else 0
+        try:
+            yield from self._chain.reports(known, {"preemptions": self._preemptions} if self._preemptions else {})
+        except RayActorError as left:
+            raise self._preempted(left) from None
