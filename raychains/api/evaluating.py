@@ -238,7 +238,7 @@ class _Evaluating:
                 refused.append(f"measures: {measure.name}: {error}")
         own = {figure: draw for measure in chosen for figure, draw in measure.figures.items()}
         if self.page:
-            pages.write(self.folder, self.comparison, own)
+            pages.write(self.folder, self.comparison, chosen)
         if refused:
             raise UserError("; ".join(refused) + f" (everything else is in {self.folder.location()})")
         return Result(self.folder, self.comparison, outcome.failed, self.options.data_root, own)

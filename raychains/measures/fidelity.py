@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from raychains import schedules
 from raychains.core.errors import UserError, require
@@ -36,8 +34,8 @@ from raychains.measures.measure import Context, Measure, Row, Tables, networks_o
 from raychains.measures.predictive_distance import METRICS, Distance, OfClasses, to_draws
 from raychains.planning import Arm
 from raychains.planning.views import Request
-from raychains.plotting import layout
-from raychains.plotting.arm_styles import ArmStyle, in_one_panel
+from raychains.plotting.arm_styles import in_one_panel
+from raychains.plotting.charts import Axis, Chart, Line, Mark, Panel, Rule, dots, in_lines, span
 from raychains.plotting.style import Drawing
 from raychains.tasks.base import PredictiveTask
 
@@ -386,31 +384,31 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
             f"{MEANS if run.repeated else ''}{'; '.join(_of_arms(last, arms))}."
         ),
         alt="Distances to the reference's predictive of each arm",
-        draw=lambda: _draw(run, last, arms, halves),
+        draw=_chart(run, last, arms, halves),
         data=last.to_dict("records"),
     )
 
 
-def _draw(
+def _chart(
     run: RunData,
     table: pd.DataFrame,
     arms: list[Arm],
     halves: dict[str, float],
-) -> Figure:
-    metrics = _measured(table)
-    figure, axes = layout.per_arm([arm.label for arm in arms], len(metrics))
-    for axis, metric in zip(axes, metrics, strict=True):
+) -> Chart:
+    shown = []
+    for metric in _measured(table):
         label, scale = LABELS[metric]
+        marks: list[Mark] = []
         for line, arm in enumerate(arms):
-            mine = table[table["arm"] == arm.name].sort_values("group")
-            colour = run.arm_styles[arm].colour
-            panels.dots(axis, line, scale * mine[metric].to_numpy(), color=colour)
-            low, high = scale * mine[f"{metric}_low"].min(), scale * mine[f"{metric}_high"].max()
-            axis.hlines(line, low, high, color=colour, linewidth=1, alpha=0.6)
+            mine, colour = table[table["arm"] == arm.name].sort_values("group"), {"color": run.arm_styles[arm].colour}
+            marks += [
+                dots(line, scale * mine[metric], colour),
+                span(line, scale * mine[f"{metric}_low"].min(), scale * mine[f"{metric}_high"].max(), colour),
+            ]
         if metric == "sd_ratio" or metric in halves:
-            panels.target_line(axis, 1.0 if metric == "sd_ratio" else scale * halves[metric])
-        axis.set_xlabel(label)
-    return figure
+            marks.append(Rule(at=1.0 if metric == "sd_ratio" else scale * halves[metric], upright=True))
+        shown.append((Axis(label=label), marks))
+    return in_lines([arm.label for arm in arms], shown)
 
 
 def _measured(table: pd.DataFrame) -> list[str]:
@@ -432,34 +430,28 @@ def by_samples(run: RunData, table: pd.DataFrame) -> Drawing | None:
             "shaded: 95 % bootstrap intervals over test examples."
         ),
         alt="Distances to the reference's predictive against the number of samples",
-        draw=lambda: _draw_samples(panels.first_groups(table), arms),
+        draw=_growth(panels.first_groups(table), arms),
         data=table.to_dict("records"),
     )
 
 
-def _draw_samples(table: pd.DataFrame, arms: list[Arm]) -> Figure:
-    metrics = _measured(table)
-    figure, (axes,) = layout.panels(1, len(metrics), 2.9)
-    style = in_one_panel(arms)
-    for axis, metric in zip(axes, metrics, strict=True):
+def _growth(table: pd.DataFrame, arms: list[Arm]) -> Chart:
+    styles, shown = in_one_panel(arms), []
+    for metric in _measured(table):
+        label, scale = LABELS[metric]
+        lines = []
         for arm in arms:
-            _line(axis, table[table["arm"] == arm.name].sort_values("samples"), metric, style[arm.name])
-        axis.set_xlabel("Samples")
-        axis.set_title(LABELS[metric][0])
-        panels.few_ticks(axis, 5)
-    layout.legend(figure, [style[arm.name].handle() for arm in arms])
-    return figure
-
-
-def _line(axis: Axes, rows: pd.DataFrame, metric: str, style: ArmStyle) -> None:
-    scale = LABELS[metric][1]
-    style.plot(axis, rows["samples"], scale * rows[metric], size=3 if len(rows) < 2 else 0)
-    low, high = (scale * rows[f"{metric}_{end}"] for end in ("low", "high"))
-    axis.fill_between(rows["samples"], low, high, color=style.colour, alpha=0.15, linewidth=0)
+            rows = table[table["arm"] == arm.name].sort_values("samples")
+            value, *ends = (scale * rows[f"{metric}{end}"] for end in ("", "_low", "_high"))
+            band, style = (ends[0], ends[1]), styles[arm.name].style()
+            lines.append(Line(x=rows["samples"], y=value, style=style, label=arm.label, band=band))
+        shown.append(Panel(marks=lines, x=Axis(label="Samples", ticks=5, whole=True), y=Axis(ticks=5), title=label))
+    return Chart(panels=shown, columns=len(shown), height=2.9, legend_columns=2)
 
 
 MEASURE = Measure(
     name="fidelity",
+    section="Uncertainty",
     about="distance to a reference's predictive: a file's, full-batch HMC's on CIFAR-10, or HMC's of this posterior "
     "(--reference hmc)",
     tables=tables,

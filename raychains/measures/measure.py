@@ -92,6 +92,8 @@ class Measure:
     name: str
     about: str
     """One line for people."""
+    section: str = "Measures"
+    """The heading of the run's page under which its figures stand."""
     tables: Callable[[Context], Tables]
     why_not: Callable[[Context], str | None] = field(default=lambda context: None)
     """The reason for which it does not apply to a run ("task gaussian is a density …"); None where it does."""
