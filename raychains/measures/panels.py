@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 
-from raychains.evaluation.evaluation import Array, Metric
+from raychains.evaluation.evaluation import Metric
 from raychains.inference import results
 from raychains.inference.run_data import RunData
 from raychains.planning import Arm
-from raychains.plotting import charts, layout
 from raychains.plotting.style import Drawing
 
 COLUMNS = 4
@@ -63,22 +60,3 @@ def measured(run: RunData, table: pd.DataFrame, most: int = 2) -> list[Metric]:
 def variable(name: str) -> str:
     """Return θ or θₐ."""
     return VARIABLES.get(name, name)
-
-
-# For the figures of published tables, which are drawn without charts
-
-
-def powers(axis: Any) -> None:
-    """Label a logarithmic axis with a few powers of ten as text."""
-    layout.log_axis(axis, (1.0,))
-
-
-def dots(axis: Axes, line: int, values: Array, **style: Any) -> None:
-    """Draw one arm's values [n] in their line; those that are not finite are left out."""
-    mark = charts.dots(line, values, style)
-    axis.plot(mark.x, mark.y, **mark.style)
-
-
-def target_line(axis: Axes, value: float) -> None:
-    """Draw a dashed line at the right value, or at a threshold."""
-    axis.axvline(value, zorder=1, **charts.DASHED)

@@ -31,9 +31,11 @@ if TYPE_CHECKING:
         Value,
         by_part,
         comparison,
+        each_and_mean,
         figure,
         printed,
         reduced,
+        styled,
         styles,
     )
     from raychains.planning import thinning
@@ -48,8 +50,8 @@ _EXPORTS = {
     "papers.plan_status": "Unfit",
     "papers.published_table": "Heading number",
     "papers.scales": "ALL NOT_SMOKE ON_GPU PAPERS SCALES",
-    "papers.study": "CODE OURS PUBLISHED Part Rows Sampled Setting Size Study Tables Value by_part comparison figure "
-    "printed reduced styles",
+    "papers.study": "CODE OURS PUBLISHED Part Rows Sampled Setting Size Study Tables Value by_part comparison "
+    "each_and_mean figure printed reduced styled styles",
     "planning.methods": "Method",
     "planning.presets.named": "Preset Variant named",
 }
@@ -59,8 +61,8 @@ __all__ = ["ALL", "CODE", "NOT_SMOKE", "ON_GPU", "OURS", "PAPERS", "PUBLISHED", 
 __all__ += ["CompletedRun", "Computation", "Direction", "Heading", "LastSample", "Method", "Names", "Networks"]
 __all__ += ["Of", "Part", "Preset", "Row", "Rows", "Rule", "Sampled", "Setting", "Size", "Study", "Summary"]
 __all__ += ["Tables", "Unfit", "Value", "Variant", "by_part", "cell", "claim", "comparison", "density_draws"]
-__all__ += ["density_method", "figure", "joined", "kept", "last_samples", "listed", "named", "number"]
-__all__ += ["of_all_samples", "of_each", "printed", "reduced", "stated", "styles", "thinning"]
+__all__ += ["density_method", "each_and_mean", "figure", "joined", "kept", "last_samples", "listed", "named", "number"]
+__all__ += ["of_all_samples", "of_each", "printed", "reduced", "stated", "styled", "styles", "thinning"]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,7 +4,7 @@ is a file that the command is given."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -17,12 +17,11 @@ from raychains.papers.published_table import Heading
 from raychains.papers.scales import ALL, SCALES
 from raychains.planning.presets.named import Preset, Variant
 from raychains.plotting.arm_styles import ArmStyle
-from raychains.plotting.layout import panels
+from raychains.plotting.charts import Chart, Line, Panel
 from raychains.plotting.style import Drawing
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from raychains.papers.completed_run import CompletedRun, Computation
@@ -314,14 +313,46 @@ def figure(
 
 
 def by_part(
-    table: pd.DataFrame, height: float, labels: Mapping[str, str], **share: Any
-) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
-    """Return a figure with a titled panel for each part of a table, side by side, and each one's rows."""
-    names = list(dict.fromkeys(table["part"]))
-    drawn, (axes,) = panels(1, len(names), height, **share)
-    for axis, name in zip(axes, names, strict=True):
-        axis.set_title(labels[name])
-    return drawn, [(axis, table[table["part"] == name]) for axis, name in zip(axes, names, strict=True)]
+    table: pd.DataFrame,
+    labels: Mapping[str, str],
+    panel: Callable[[pd.DataFrame], Panel],
+    *,
+    of: str = "part",
+    columns: int = 4,
+    **chart: Any,
+) -> Figure:
+    """Draw a titled panel for each part of a table, from its rows.
+
+    Args:
+        labels: titles.
+        of: the column that names the part.
+        columns: panels in a row at most.
+        chart: further fields of `Chart`.
+    """
+    parts = table.groupby(of, sort=False)
+    made = [replace(panel(rows), title=labels[str(name)]) for name, rows in parts]
+    return Chart(panels=made, columns=columns, **chart)()
+
+
+def styled(
+    table: pd.DataFrame, styles: Mapping[str, ArmStyle], column: str = "row"
+) -> Iterator[tuple[ArmStyle, pd.DataFrame]]:
+    """Yield the style of each row of a study, and its rows of the table, where it has any."""
+    for name, style in styles.items():
+        if len(mine := table[table[column] == name]):
+            yield style, mine
+
+
+def each_and_mean(
+    style: ArmStyle, table: pd.DataFrame, by: list[str], x: str, y: str, mean: Any = "mean"
+) -> Iterator[Line]:
+    """Yield a thin line for each group of a table's rows, and a thick one of their mean at the x that all of them
+    have."""
+    for _, one in table.groupby(by):
+        yield style.line(one[x], one[y], linestyle="-", linewidth=0.7, alpha=0.45)
+    at = table.groupby(x)[y]
+    middle = at.agg(mean)[at.size() == at.size().max()]
+    yield style.line(middle.index, middle, linewidth=1.8)
 
 
 def styles(labels: Mapping[str, str], places: str) -> dict[str, ArmStyle]:

@@ -9,12 +9,9 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
-from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
-
 from raychains.planning import Arm, Comparison
 from raychains.planning.presets.default_arms import NAMES
-from raychains.plotting.layout import entry
+from raychains.plotting.charts import Line
 from raychains.plotting.style import FAMILIES, LINES, MARKERS
 
 
@@ -24,7 +21,7 @@ class ArmStyle:
 
     label: str
     colour: str
-    line: Any
+    dashes: Any
     marker: str
 
     @classmethod
@@ -36,19 +33,14 @@ class ArmStyle:
         colours, turn = FAMILIES[family], rank + rank // len(LINES)
         return cls(label, colours[rank % len(colours)], LINES[turn % len(LINES)], MARKERS[turn % len(LINES)])
 
-    def handle(self, *, markers: bool = False) -> Line2D:
-        """A legend's entry."""
-        shape = self.marker if markers else None
-        return entry(self.label, color=self.colour, linestyle=self.line, marker=shape, markersize=5)
-
     def style(self, *, size: float = 0.0, **changes: Any) -> dict[str, Any]:
         """Return matplotlib's keywords of a line, with markers where they have a size, but for the changes."""
         marks = {"marker": self.marker, "markersize": size} if size else {}
-        return {"color": self.colour, "linestyle": self.line, **marks, **changes}
+        return {"color": self.colour, "linestyle": self.dashes, **marks, **changes}
 
-    def plot(self, axis: Axes, x: Any, y: Any, *, size: float = 0.0, **changes: Any) -> None:
-        """Draw a line in this style, with markers where they have a size, but for the changes."""
-        axis.plot(x, y, **self.style(size=size, **changes))
+    def line(self, x: Any, y: Any, *, band: tuple[Any, Any] | None = None, size: float = 0.0, **changes: Any) -> Line:
+        """Return a line in this style, as `style`; the legend's entry is of the last one of its label."""
+        return Line(x=x, y=y, style=self.style(size=size, **changes), label=self.label, band=band)
 
 
 def in_one_panel(arms: Iterable[Arm]) -> dict[str, ArmStyle]:

@@ -120,6 +120,7 @@ class Contours:
     z: Any
     """[y, x]."""
     levels: Any
+    colours: tuple[str, ...] = HEAT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -306,7 +307,7 @@ def _mark(axis: Axes, mark: Mark) -> Any:
         case Heat():
             return _heat(axis, mark)
         case Contours():
-            colours = LinearSegmentedColormap.from_list("heat", HEAT)
+            colours = LinearSegmentedColormap.from_list("heat", mark.colours)
             axis.contour(mark.x, mark.y, mark.z, levels=mark.levels, colors=MUTED, linewidths=0.4)
             axis.grid(False)
             return axis.contourf(mark.x, mark.y, mark.z, levels=mark.levels, cmap=colours, extend="max", zorder=0)

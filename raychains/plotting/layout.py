@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from raychains.evaluation.evaluation import Metric
-from raychains.plotting.style import INK, MUTED, WIDTH
+from raychains.plotting.style import MUTED, WIDTH
 
 COUNT = FuncFormatter(lambda v, _: f"{v:,.0f}")
 DASHED = (0, (4, 2))
@@ -62,11 +62,6 @@ def dot_entry(label: str, **style: Any) -> Line2D:
     return entry(label, **{"color": MUTED, "marker": "o", "linestyle": "", "markersize": 4.5, **style})
 
 
-def dashed_entry(label: str, **style: Any) -> Line2D:
-    """A legend's entry of a dashed line."""
-    return entry(label, **{"color": INK, "linestyle": DASHED, "linewidth": 0.9, **style})
-
-
 def grid(count: int, columns: int, height: float, **share: Any) -> tuple[Figure, list[Axes]]:
     """A figure of ``count`` panels in rows of at most ``columns``, each row ``height`` inches high."""
     columns = min(count, columns)
@@ -75,17 +70,6 @@ def grid(count: int, columns: int, height: float, **share: Any) -> tuple[Figure,
     for spare in axes[count:]:
         spare.set_axis_off()
     return figure, axes[:count]
-
-
-def per_arm(labels: Sequence[str], count: int) -> tuple[Figure, list[Axes]]:
-    """A figure of ``count`` panels with a line per arm from top to bottom."""
-    figure, axes = grid(count, 2, 0.34 * len(labels) + 0.75, sharey=True)
-    for i, axis in enumerate(axes):
-        axis.set_yticks(range(len(labels)), [wrapped(label) for label in labels])
-        axis.set_ylim(len(labels) - 0.5, -0.5)
-        axis.grid(False, axis="y")
-        axis.tick_params(axis="y", length=0, labelleft=i % min(count, 2) == 0)
-    return figure, axes
 
 
 def apart(count: int, width: float) -> Any:

@@ -13,8 +13,7 @@ from raychains import papers as rp
 from raychains.evaluation import calibration_error
 from raychains.papers.atmc import atmc_chains
 from raychains.papers.atmc.atmc_chains import ATMC, BATCHNORM, CIFAR, IMAGENET, LABELS, NAMES, SGD, comparisons
-from raychains.plotting.layout import DASHED, dashed_entry, legend, panels
-from raychains.plotting.style import INK
+from raychains.plotting.charts import DASHED, Axis, Chart, Line, Panel
 
 BINS = 8
 ROWS = {SGD: NAMES[SGD], BATCHNORM: NAMES[BATCHNORM], ATMC: "ATMC (posterior predictive)"}
@@ -59,18 +58,14 @@ def pooled(bins: pd.DataFrame) -> pd.DataFrame:
 
 
 def _draw(bins: pd.DataFrame) -> Figure:
-    drawn, (axes,) = panels(1, len(BINNINGS), 3.4, sharey=True)
-    whole = pooled(bins)
-    for axis, (binning, label) in zip(axes, BINNINGS.items(), strict=True):
-        for row, style in STYLES.items():
-            mine = whole[(whole["binning"] == binning) & (whole["row"] == row)]
-            style.plot(axis, mine["confidence"], mine["accuracy"], size=4.5)
-        axis.plot([0, 1], [0, 1], color=INK, linestyle=DASHED, linewidth=0.9, zorder=1)
-        axis.set(xlim=(0, 1), ylim=(0, 1), title=f"Bins of {label}", xlabel="Confidence")
-    axes[0].set_ylabel("Accuracy")
-    shown = [style for row, style in STYLES.items() if row in set(whole["row"])]
-    legend(drawn, [*(style.handle(markers=True) for style in shown), dashed_entry("perfect calibration")], columns=4)
-    return drawn
+    whole, diagonal = pooled(bins), Line(x=[0, 1], y=[0, 1], style={**DASHED, "zorder": 1}, label="perfect calibration")
+    shown = []
+    for binning, label in BINNINGS.items():
+        of = rp.styled(whole[whole["binning"] == binning], STYLES)
+        lines = [style.line(mine["confidence"], mine["accuracy"], size=4.5) for style, mine in of]
+        x, y = Axis(label="Confidence", low=0, high=1), Axis(label="Accuracy", low=0, high=1)
+        shown.append(Panel(marks=[*lines, diagonal], x=x, y=y, title=f"Bins of {label}"))
+    return Chart(panels=shown, columns=2, height=3.4, share_y=True, legend_columns=4)()
 
 
 def _part(dataset: str) -> rp.Part:

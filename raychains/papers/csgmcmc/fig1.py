@@ -9,8 +9,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from raychains import papers as rp
-from raychains.plotting.layout import COUNT, legend, panels
-from raychains.plotting.style import FAMILIES
+from raychains.plotting.charts import Axis, Chart, Line, Panel
+from raychains.plotting.layout import plain
+from raychains.plotting.style import FAMILIES, LINES
 from raychains.schedules import Cyclical, Decreasing, Schedule
 
 STEPS, CYCLES, EXPLORATION, LR = 2000, 4, 0.75, 0.1
@@ -42,20 +43,14 @@ def computed(work: rp.Computation) -> rp.Tables:
 
 def draw(curve: pd.DataFrame) -> Figure:
     """Draw the paper's figure: step size against iterations, exploration apart from sampling."""
-    drawn, ((axis,),) = panels(1, 1, 2.4)
-    handles = []
-    for name in SCHEDULES:
-        mine = curve[curve["schedule"] == name]
-        colour = FAMILIES[name][0]
-        for _, one in mine.groupby((mine["lr"].diff() > 0).cumsum()):
-            for stage, style in (("exploration", (0, (5, 1.6))), ("sampling", "-")):
-                part = one[one["stage"] == stage]
-                axis.plot(part["step"], part["lr"], color=colour, linestyle=style)
-        handles += axis.plot([], [], color=colour, label=LABELS[name])
-    axis.set(xlabel="Iteration", ylabel="Step size")
-    axis.xaxis.set_major_formatter(COUNT)
-    legend(drawn, handles)
-    return drawn
+    marks = []
+    for name, mine in curve.groupby("schedule", sort=False):
+        for (_, stage), one in mine.groupby([(mine["lr"].diff() > 0).cumsum(), "stage"]):
+            style = {"color": FAMILIES[name][0], "linestyle": "-" if stage == "sampling" else LINES[1]}
+            marks.append(Line(x=one["step"], y=one["lr"], style=style))
+    legend = [(label, {"color": FAMILIES[name][0]}) for name, label in LABELS.items()]
+    panel = Panel(marks=marks, x=Axis(label="Iteration", text=plain), y=Axis(label="Step size"))
+    return Chart(panels=[panel], height=2.4, legend=legend)()
 
 
 STUDY = rp.Study(

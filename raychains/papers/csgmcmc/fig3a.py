@@ -14,7 +14,7 @@ from raychains.evaluation.evaluation import Array
 from raychains.measures.diversity import clusters, matrix
 from raychains.measures.network_samples import thinned
 from raychains.papers.csgmcmc import cifar
-from raychains.plotting.layout import dot_entry, legend
+from raychains.plotting.charts import Axis, Mark, Note, Panel
 
 ROWS = {"csgld": "cSGLD", "sgld": "SGLD"}
 STYLES = rp.styles(ROWS, "csgld cyclical 0, sgld decreasing 1")
@@ -85,23 +85,15 @@ def _draw(points: pd.DataFrame) -> Figure:
     """Draw the first repeat's map of every part that was run."""
     points = points[points["repeat"] == points["repeat"].min()]
     count = points["part"].nunique()
-    drawn, found = rp.by_part(points, 0.1 + (4.4 if count == 1 else 8 / count), cifar.LABELS)
-    for axis, of in found:
-        for row, style in STYLES.items():
-            mine = of[of["row"] == row]
-            style.plot(axis, mine["x"], mine["y"], size=6, linestyle="")
-            for g, some in mine.groupby("group") if row == "csgld" else ():
-                x, y = some["x"].mean(), some["y"].mean()
-                axis.annotate(str(int(g) + 1), (x, y), xytext=(7, 7), textcoords="offset points")
-        axis.set_xlabel("First axis (unit of the weights)")
-        axis.set_aspect("equal", adjustable="datalim")
-        axis.margins(0.1)
-    found[0][0].set_ylabel("Second axis (unit of the weights)")
-    handles = [
-        dot_entry(style.label, color=style.colour, marker=style.marker, markersize=6) for style in STYLES.values()
-    ]
-    legend(drawn, handles)
-    return drawn
+    return rp.by_part(points, cifar.LABELS, _panel, height=0.1 + (4.4 if count == 1 else 8 / count))
+
+
+def _panel(points: pd.DataFrame) -> Panel:
+    marks: list[Mark] = [s.line(of["x"], of["y"], size=6, linestyle="") for s, of in rp.styled(points, STYLES)]
+    cycles = points[points["row"] == "csgld"].groupby("group")[["x", "y"]].mean()
+    marks += [Note(x=one.x, y=one.y, text=f"{one.Index + 1}") for one in cycles.itertuples()]
+    x, y = (Axis(label=f"{name} axis (unit of the weights)", margin=0.1) for name in ("First", "Second"))
+    return Panel(marks=marks, x=x, y=y, equal="datalim")
 
 
 def claims(dataset: str, scales: tuple[str, ...]) -> list[rp.Claim]:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from raychains import papers as rp
 from raychains.papers.csgmcmc import cifar
-from raychains.plotting.layout import legend
+from raychains.plotting.charts import Axis, Panel
 
 ROWS = {"csgld": "cSGLD, neighbouring cycles", "csgld-inside": "cSGLD, inside a cycle", "sgld": "SGLD"}
 KINDS = {
@@ -67,19 +67,14 @@ def hill(errors: Any) -> float:
 
 def _draw(paths: pd.DataFrame) -> Figure:
     """Draw the error along every line, and the mean of each kind."""
-    drawn, found = rp.by_part(paths, 3.4, cifar.LABELS, sharex=True)
-    for axis, of in found:
-        for row, style in STYLES.items():
-            mine = of[of["row"] == row]
-            for _, pair in mine.groupby(["chain", "pair"]):
-                style.plot(axis, pair["t"], pair["error"], linestyle="-", linewidth=0.7, alpha=0.45)
-            mean = mine.groupby("t")["error"].mean()
-            style.plot(axis, mean.index, mean, linewidth=2)
-        axis.set_xlabel("t, from θ₁ (0) to θ₂ (1)")
-        axis.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-    found[0][0].set_ylabel("Test error (%)")
-    legend(drawn, [style.handle() for style in STYLES.values()], columns=3)
-    return drawn
+    return rp.by_part(paths, cifar.LABELS, _panel, height=3.4)
+
+
+def _panel(paths: pd.DataFrame) -> Panel:
+    pairs = ["chain", "pair"]
+    marks = [m for s, of in rp.styled(paths, STYLES) for m in rp.each_and_mean(s, of, pairs, "t", "error")]
+    x = Axis(label="t, from θ₁ (0) to θ₂ (1)", ticks={0: "0", 0.5: "0.5", 1: "1"})
+    return Panel(marks=marks, x=x, y=Axis(label="Test error (%)"))
 
 
 def claims(dataset: str, scales: tuple[str, ...]) -> list[rp.Claim]:

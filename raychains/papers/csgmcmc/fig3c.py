@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from raychains import papers as rp
 from raychains.papers.csgmcmc import cifar
-from raychains.plotting.layout import PLAIN, legend
+from raychains.plotting.charts import Axis, Panel
 
 METHODS = {"csgld": "cSGLD", "snapshot-sgd": "Snapshot-SGD"}
 STYLES = rp.styles(METHODS, "csgld cyclical 0, snapshot-sgd decreasing 1")
@@ -35,19 +35,17 @@ def tables(run: rp.CompletedRun) -> rp.Tables:
 
 def _draw(cells: pd.DataFrame) -> Figure:
     """Draw the error against M, a line per method through its means."""
-    drawn, found = rp.by_part(cells.assign(m=cells["row"].astype(int)), 3.2, cifar.LABELS, sharex=True)
-    for axis, mine in found:
-        for method, style in STYLES.items():
-            some = mine[mine["column"] == method]
-            means = some.groupby("m")["value"].mean()
-            style.plot(axis, means.index, means)
-            style.plot(axis, some["m"], some["value"], size=4.5, linestyle="", alpha=0.8)
-        axis.set_xlabel("M, number of cycles")
-        axis.set_xticks(sorted(set(mine["m"])))
-        axis.xaxis.set_major_formatter(PLAIN)
-    found[0][0].set_ylabel("Test error (%)")
-    legend(drawn, [style.handle(markers=True) for style in STYLES.values()])
-    return drawn
+    return rp.by_part(cells.assign(m=cells["row"].astype(int)), cifar.LABELS, _panel, height=3.2)
+
+
+def _panel(cells: pd.DataFrame) -> Panel:
+    marks = []
+    for style, mine in rp.styled(cells, STYLES, "column"):
+        means = mine.groupby("m")["value"].mean()
+        marks.append(style.line(mine["m"], mine["value"], size=4.5, linestyle="", alpha=0.8))
+        marks.append(style.line(means.index, means))
+    x = Axis(label="M, number of cycles", ticks={float(m): f"{m}" for m in sorted(set(cells["m"]))})
+    return Panel(marks=marks, x=x, y=Axis(label="Test error (%)"))
 
 
 def claims(dataset: str, scales: tuple[str, ...]) -> list[rp.Claim]:

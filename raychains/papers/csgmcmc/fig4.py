@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from raychains import papers as rp
-from raychains.plotting.layout import legend, panels
+from raychains.plotting.charts import Axis, Chart, Panel
 
 COMPANION = "notmnist"
 METHODS = {"sgd": "SGD", "sgdm": "SGDM", "snapshot-sgdm": "Snapshot-SGDM", "sgld": "SGLD", "sghmc": "SGHMC"}
@@ -78,16 +78,10 @@ def tables(run: rp.CompletedRun) -> rp.Tables:
 
 def draw(curve: pd.DataFrame) -> Figure:
     """Draw the paper's figure."""
-    drawn, ((axis,),) = panels(1, 1, 3.1)
-    handles = []
-    for method, style in STYLES.items():
-        mine = curve[curve["method"] == method]
-        if len(mine):
-            style.plot(axis, mine["entropy"], mine["cdf"])
-            handles.append(style.handle())
-    axis.set(xlabel="Predictive entropy (nats)", ylabel="Share of letters at or below", ylim=(0, 1.02), xlim=(0, None))
-    legend(drawn, handles, columns=4)
-    return drawn
+    marks = [style.line(mine["entropy"], mine["cdf"]) for style, mine in rp.styled(curve, STYLES, "method")]
+    x = Axis(label="Predictive entropy (nats)", low=0)
+    y = Axis(label="Share of letters at or below", low=0, high=1.02)
+    return Chart(panels=[Panel(marks=marks, x=x, y=y)], height=3.1, legend_columns=4)()
 
 
 STUDY = rp.Study(

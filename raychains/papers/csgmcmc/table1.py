@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from raychains import papers as rp
 from raychains.papers.csgmcmc import cifar
-from raychains.plotting.layout import DASHED, dashed_entry, legend, panels
+from raychains.plotting.charts import DASHED, Axis, Chart, Mark, Panel, Rule
 
 NAMES = {"sgd": "SGD", "sgdm": "SGDM", "snapshot-sgd": "Snapshot-SGD", "snapshot-sgdm": "Snapshot-SGDM"}
 NAMES |= {"sgld": "SGLD", "csgld": "cSGLD", "sghmc": "SGHMC", "csghmc": "cSGHMC"}
@@ -51,20 +51,17 @@ def tables(run: rp.CompletedRun) -> rp.Tables:
 
 def _draw(growth: pd.DataFrame, chains: pd.DataFrame) -> Figure:
     """Draw error and NLL against the number of samples, a line for each chain, and the published errors."""
-    drawn, [axes] = panels(1, 2, 3.0)
-    published = {v.row: v.summary.mean for v in VALUES if v.part == "cifar10"}
-    for axis, metric, label in zip(axes, ("error", "nll"), ("Test error (%)", "NLL (nats)"), strict=True):
-        for (row, _), chain in growth.groupby(["row", "repeat"]):
-            STYLES[row].plot(axis, chain["samples"], chain[metric], size=3.5)
-        axis.set_xlabel("samples of the chain")
-        axis.set_ylabel(label)
-        axis.set_xticks(sorted(set(growth["samples"])))
-    shown = [row for row in STYLES if row in set(growth["row"])]
-    for row in shown:
-        axes[0].axhline(published[row], color=STYLES[row].colour, linestyle=DASHED, linewidth=0.9)
-    ours = [STYLES[row].handle(markers=True) for row in shown]
-    legend(drawn, [*ours, dashed_entry("published, of all samples")], columns=3)
-    return drawn
+    published = {NAMES[v.row]: v.summary.mean for v in VALUES if v.part == "cifar10"}
+    x = Axis(label="Samples of the chain", ticks={float(n): f"{n}" for n in sorted(set(growth["samples"]))})
+    shown = []
+    for metric, label in (("error", "Test error (%)"), ("nll", "NLL (nats)")):
+        marks: list[Mark] = []
+        for style, mine in rp.styled(growth, STYLES):
+            marks += [style.line(one["samples"], one[metric], size=3.5) for _, one in mine.groupby("repeat")]
+            if metric == "error":
+                marks.append(Rule(at=published[style.label], style={**DASHED, "color": style.colour}))
+        shown.append(Panel(marks=marks, x=x, y=Axis(label=label)))
+    return Chart(panels=shown, columns=2, legend=[("published, of all samples", DASHED)])()
 
 
 def _caption(scale: str, growth: pd.DataFrame, chains: pd.DataFrame) -> str:

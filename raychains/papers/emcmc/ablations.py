@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ from matplotlib.figure import Figure
 
 from raychains import papers as rp
 from raychains.papers.emcmc.emcmc_chains import T
-from raychains.plotting.layout import grid
+from raychains.plotting.charts import DOT, Axis, Chart, Line, Panel, lines_of
 from raychains.plotting.style import HUES
 
 DIGITS, CIFAR = "digits", "cifar10"
@@ -113,29 +112,25 @@ def tables(run: rp.CompletedRun) -> rp.Tables:
     return {"cells": run.cells([v.name for v in run.preset.variants], ["error", "nll"])}
 
 
-LABEL = 16
-"""Characters of a line of a row's label in the figure."""
 TITLES = {"eta": "η", "batchnorm": "BatchNorm", "burn-in": "Burn-in"}
 
 
 def _draw(cells: pd.DataFrame) -> Figure:
     """Draw mean ± standard error of every setting, a panel for each ablation."""
-    cells = cells[cells["column"] == "error"]
-    drawn = set(cells["row"])
-    known = next(names for names in (labels("cpu"), labels("gpu")) if drawn <= names.keys())
-    texts = {name: label for name, label in known.items() if name in drawn}
-    groups = {g: [n for n in texts if n.startswith(f"{g}-")] for g in GROUPS}
-    groups = {g: names for g, names in groups.items() if names}
-    made, axes = grid(len(groups), 2, 2.1)
-    for axis, (group, names) in zip(axes, groups.items(), strict=True):
-        for place, name in enumerate(names):
-            values = cells[cells["row"] == name]["value"].dropna()
-            se = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
-            axis.errorbar(values.mean(), -place, xerr=se, marker="o", markersize=4, color=HUES[0], capsize=2)
-        ticks = ["\n".join(textwrap.wrap(texts[n], LABEL)) for n in names]
-        axis.set_yticks([-i for i in range(len(names))], ticks, fontsize=6.5)
-        axis.set(xlabel="Test error (%)", title=TITLES.get(group, group.capitalize()), ylim=(-len(names) + 0.5, 0.5))
-    return made
+    of = cells[cells["column"] == "error"].groupby("row")["value"]
+    mean, error = of.mean(), of.sem().fillna(0)
+    texts = next(names for names in (labels("cpu"), labels("gpu")) if set(mean.index) <= names.keys())
+    shown = []
+    for group in GROUPS:
+        names = [name for name in texts if name in mean.index and name.startswith(f"{group}-")]
+        if not names:
+            continue
+        x, se, style = mean[names], error[names], {**DOT, "color": HUES[0]}
+        marks = [Line(x=x, y=range(len(names)), style=style, level=(x - se, x + se))]
+        lines = lines_of([texts[name] for name in names])
+        title = TITLES.get(group, group.capitalize())
+        shown.append(Panel(marks=marks, x=Axis(label="Test error (%)", margin=0.06), y=lines, title=title))
+    return Chart(panels=shown, columns=2, height=2.3)()
 
 
 LOWER = "has a lower error than"

@@ -10,14 +10,12 @@ from matplotlib.figure import Figure
 from raychains import papers as rp
 from raychains.papers.emcmc import emcmc_chains
 from raychains.papers.emcmc.emcmc_chains import NAMES, preset, rule, settings
-from raychains.plotting.layout import grid, legend
+from raychains.plotting.charts import Axis, Panel
 
 ROWS = ("sgd", "sgld", "emcmc")
 STYLES = rp.styles(NAMES, "sgd decreasing 0, sgld other 1, emcmc cyclical 0")
 SEVERITIES = range(1, 6)
 PART = "cifar10-c"
-ACROSS = 4
-"""Panels in a row."""
 
 
 def tables(run: rp.CompletedRun) -> rp.Tables:
@@ -37,20 +35,16 @@ def tables(run: rp.CompletedRun) -> rp.Tables:
 
 def _draw(types: pd.DataFrame) -> Figure:
     """Draw Fig. 11: a panel for every type."""
-    kinds = list(dict.fromkeys(types["corruption"]))
-    drawn, axes = grid(len(kinds), ACROSS, 1.8, sharex=True, sharey=True)
-    for axis, kind in zip(axes, kinds, strict=True):
-        for row, style in STYLES.items():
-            mine = types[(types["corruption"] == kind) & (types["row"] == row)].sort_values("severity")
-            style.plot(axis, mine["severity"], mine["accuracy"], size=3, linewidth=1.2)
-        axis.set_title(kind.replace("_", " "), fontsize=8)
-        axis.set_xticks(list(SEVERITIES))
-    for lowest in axes[-ACROSS:]:
-        lowest.set_xlabel("Severity")
-        lowest.tick_params(labelbottom=True)
-    drawn.supylabel("Accuracy (%)", fontsize=9)
-    legend(drawn, [style.handle(markers=True) for style in STYLES.values()], columns=3)
-    return drawn
+    titles = {kind: kind.replace("_", " ") for kind in types["corruption"]}
+    types = types.sort_values("severity", kind="stable")
+    return rp.by_part(types, titles, _panel, of="corruption", height=1.8, share_x=True, share_y=True)
+
+
+def _panel(types: pd.DataFrame) -> Panel:
+    of = rp.styled(types, STYLES)
+    lines = [style.line(mine["severity"], mine["accuracy"], size=3, linewidth=1.2) for style, mine in of]
+    x = Axis(label="Severity", ticks={float(s): f"{s}" for s in SEVERITIES})
+    return Panel(marks=lines, x=x, y=Axis(label="Accuracy (%)"))
 
 
 STUDY = rp.Study(

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from scipy import stats
 
 from raychains import papers as rp
 from raychains.evaluation.evaluation import Array
-from raychains.plotting.layout import COUNT, legend, panels
+from raychains.plotting.charts import Axis, Bars, Chart, Contours, Line, Mark, Panel, Style
+from raychains.plotting.layout import plain
 from raychains.plotting.style import ALARM, HUES, MUTED, Drawing
 from raychains.samplers import SGD, SGLD, Sampler
 from raychains.samplers.emcmc import ANCHOR, EntropyMCMC
@@ -135,6 +134,8 @@ LAW_EVERY = 500
 EDGES = np.linspace(-4.2, 4.2, 61)
 """Edges of the histograms along the diagonal."""
 LIMIT = 2.6
+LANDSCAPES = {("sgd", THETA): "SGD", ("sgld", THETA): "SGLD"}
+LANDSCAPES |= {("emcmc", THETA): "Entropy-MCMC, θ", ("emcmc", ANCHOR): "Entropy-MCMC, θₐ"}
 TOLERANCE = 0.05
 
 
@@ -238,51 +239,46 @@ def figures(scale: str, tables: Mapping[str, pd.DataFrame]) -> list[Drawing]:
 
 
 def _landscape(points: pd.DataFrame, start: Any) -> Figure:
-    figure, ((*axes,),) = panels(1, 4, 2.2, sharey=True)
-    task, x = LARGE.task, np.linspace(-LIMIT, LIMIT, 101)
-    energy = -task.log_density(torch.from_numpy(np.stack(np.meshgrid(x, x), axis=-1))).numpy()
-    shades: Any = LinearSegmentedColormap.from_list("energy", [MUTED + "40", MUTED + "00"])
-    shown = [("sgd", THETA), ("sgld", THETA), ("emcmc", THETA), ("emcmc", ANCHOR)]
-    for axis, (method, variable) in zip(axes, shown, strict=True):
-        axis.contourf(x, x, energy, levels=np.linspace(1.8, 14, 9), cmap=shades).set_rasterized(True)
+    x = np.linspace(-LIMIT, LIMIT, 101)
+    energy = -LARGE.task.log_density(torch.from_numpy(np.stack(np.meshgrid(x, x), axis=-1))).numpy()
+    dark = (MUTED + "40", MUTED + "00")
+    shades = Contours(x=x, y=x, z=energy, levels=np.linspace(1.8, 14, 9), colours=dark)
+    cross: Style = {"color": ALARM, "linestyle": "", "marker": "x", "markersize": 6, "markeredgewidth": 1.5}
+    first, second = (Axis(label=label, low=-LIMIT, high=LIMIT) for label in ("θ₁", "θ₂"))
+    shown = []
+    for (method, variable), title in LANDSCAPES.items():
         mine = points[(points["row"] == method) & (points["variable"] == variable)]
-        colour = STYLES[method].colour
-        path, ends = mine[mine["what"] == "path"], mine[mine["what"] == "end"]
-        axis.plot([start[0], *path["x"]], [start[1], *path["y"]], color=colour, linewidth=0.6, alpha=0.6)
-        axis.plot(ends["x"], ends["y"], ".", color=colour, markersize=3)
-        axis.plot(*start, "x", color=ALARM, markersize=6, markeredgewidth=1.5)
-        both = method == "emcmc"
-        axis.set(title=f"{NAMES[method]}{', θ' if both and variable == THETA else ', θₐ' if both else ''}", xlabel="θ₁")
-        axis.set(xlim=(-LIMIT, LIMIT), ylim=(-LIMIT, LIMIT))
-        axis.set_aspect("equal")
-        axis.grid(False)
-    axes[0].set_ylabel("θ₂")
-    return figure
+        colour, path, ends = STYLES[method].colour, mine[mine["what"] == "path"], mine[mine["what"] == "end"]
+        line: Style = {"color": colour, "linewidth": 0.6, "alpha": 0.6}
+        marks: list[Mark] = [
+            shades,
+            Line(x=[start[0], *path["x"]], y=[start[1], *path["y"]], style=line),
+            Line(x=ends["x"], y=ends["y"], style={"color": colour, "linestyle": "", "marker": ".", "markersize": 3}),
+            Line(x=start[:1], y=start[1:], style=cross),
+        ]
+        shown.append(Panel(marks=marks, x=first, y=second, title=title, equal="box"))
+    return Chart(panels=shown, columns=4, height=2.2, share_y=True)()
 
 
 def _shares(curve: pd.DataFrame, histogram: pd.DataFrame) -> Figure:
-    figure, ((left, middle, right),) = panels(1, 3, 2.8)
-    for axis, part in ((left, "large-step"), (middle, "small-step")):
-        for method, style in STYLES.items():
-            mine = curve[(curve["part"] == part) & (curve["row"] == method) & (curve["variable"] == THETA)]
-            style.plot(axis, mine["step"], mine["share"])
-        axis.set(title=SETUPS[part].label, xlabel="Steps", ylim=(-0.04, 1.04))
-        axis.xaxis.set_major_formatter(COUNT)
-    left.set_ylabel("Share in the flat mode")
-    _laws(right, histogram)
-    legend(figure, [style.handle() for style in STYLES.values()], columns=3)
-    return figure
-
-
-def _laws(axis: Axes, histogram: pd.DataFrame) -> None:
-    setting, x = SETUPS[LAW], np.linspace(EDGES[0], EDGES[-1], 300)
+    shown, theta = [], curve[curve["variable"] == THETA]
+    x, y = Axis(label="Steps", text=plain), Axis(label="Share in the flat mode", low=-0.04, high=1.04)
+    for part in ("large-step", "small-step"):
+        lines = [s.line(mine["step"], mine["share"]) for s, mine in rp.styled(theta[theta["part"] == part], STYLES)]
+        shown.append(Panel(marks=lines, x=x, y=y, title=SETUPS[part].label))
+    setting, at = SETUPS[LAW], np.linspace(EDGES[0], EDGES[-1], 300)
+    marks: list[Mark] = []
     for variable, extra, label, colour in ((THETA, 0.0, "θ", HUES[0]), (ANCHOR, setting.eta, "θₐ", HUES[1])):
-        mine = histogram[histogram["variable"] == variable]
-        axis.bar(mine["centre"], mine["density"], width=EDGES[1] - EDGES[0], color=colour, alpha=0.35, label=label)
-        style: dict[str, Any] = {"color": colour, "linewidth": 1.2, "linestyle": "-" if not extra else "--"}
-        axis.plot(x, diagonal_density(setting, x, extra), **style)
-    axis.set(title="Laws", xlabel="(θ₁ + θ₂)/√2", ylabel="Density")
-    axis.legend(loc="upper left")
+        mine, width, look = (
+            histogram[histogram["variable"] == variable],
+            EDGES[1] - EDGES[0],
+            {"color": colour, "alpha": 0.35},
+        )
+        marks.append(Bars(x=mine["centre"], height=mine["density"], width=width, style=look, label=label))
+        style = {"color": colour, "linewidth": 1.2, "linestyle": "--" if extra else "-"}
+        marks.append(Line(x=at, y=diagonal_density(setting, at, extra), style=style))
+    shown.append(Panel(marks=marks, x=Axis(label="(θ₁ + θ₂)/√2"), y=Axis(label="Density"), title="Laws"))
+    return Chart(panels=shown, columns=3, height=2.8, legend_columns=5)()
 
 
 SHARES = rp.figure(

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 import raychains as rc
 from raychains import papers as rp
 from raychains import samplers, schedules
-from raychains.plotting.layout import legend, log_axis, panels
+from raychains.plotting.charts import Axis, Chart, Panel
 
 NAMES = {"emcmc": "Entropy-MCMC", "entropy-sgd": "Entropy-SGD", "entropy-sgld": "Entropy-SGLD", "sgld": "SGLD"}
 STYLES = rp.styles(NAMES, "emcmc cyclical 0, entropy-sgd other 0, entropy-sgld other 1, sgld decreasing 0")
@@ -76,18 +76,15 @@ def tables(run: rp.CompletedRun) -> rp.Tables:
 
 def _draw(curve: pd.DataFrame) -> Figure:
     """Draw test NLL and error of single samples against gradient evaluations."""
-    drawn, ((left, right),) = panels(1, 2, 3.0)
-    for axis, metric, label in ((left, "nll", "Test NLL (nats)"), (right, "error", "Test error (%)")):
-        for method, style in STYLES.items():
-            mine = curve[curve["row"] == method]
-            style.plot(axis, mine["epochs"], mine[metric])
-            sd = mine[f"{metric}_sd"].fillna(0)
-            low = (mine[metric] - sd).clip(lower=mine[metric] / 3)
-            axis.fill_between(mine["epochs"], low, mine[metric] + sd, color=style.colour, alpha=0.13, linewidth=0)
-        axis.set(yscale="log", xlabel="Epochs of gradient evaluations", ylabel=label)
-        log_axis(axis.yaxis)
-    legend(drawn, [style.handle() for style in STYLES.values()], columns=4)
-    return drawn
+    shown = []
+    for metric, label in (("nll", "Test NLL (nats)"), ("error", "Test error (%)")):
+        lines = []
+        for style, mine in rp.styled(curve, STYLES):
+            mean, sd = mine[metric], mine[f"{metric}_sd"].fillna(0)
+            lines.append(style.line(mine["epochs"], mean, band=((mean - sd).clip(lower=mean / 3), mean + sd)))
+        x = Axis(label="Epochs of gradient evaluations")
+        shown.append(Panel(marks=lines, x=x, y=Axis(label=label, scale="log")))
+    return Chart(panels=shown, columns=2, legend_columns=4)()
 
 
 def claims(part: str) -> list[rp.Claim]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from scipy.stats import gmean
 
 from raychains import papers as rp
 from raychains.evaluation.loss_landscape import TRACE, ranks_of
-from raychains.measures.panels import powers
 from raychains.papers.emcmc import emcmc_chains, last_samples
 from raychains.papers.emcmc.last_samples import LABELS, METHODS, REVISION, ROWS, SCALES, STYLES
-from raychains.plotting.layout import legend
+from raychains.plotting.charts import Axis, Panel
 
 EXAMPLES = 1000
 """Training examples of a Fisher at most."""
@@ -40,21 +39,14 @@ def tables(run: rp.CompletedRun) -> rp.Tables:
 def _draw(spectrum: pd.DataFrame) -> Figure:
     """Draw sorted eigenvalues against their rank."""
     shown = spectrum[spectrum["eigenvalue"] > 1e-10 * spectrum["eigenvalue"].max()]
-    drawn, found = rp.by_part(shown, 3.4, LABELS)
-    for axis, of in found:
-        for row, style in STYLES.items():
-            mine = of[of["row"] == row].assign(log=lambda t: np.log(t["eigenvalue"]))
-            for _, own in mine.groupby("repeat"):
-                style.plot(axis, own["rank"], own["eigenvalue"], linestyle="-", linewidth=0.6, alpha=0.45)
-            by = mine.groupby("rank")["log"]
-            mean = by.mean()[by.size() == by.size().max()]
-            style.plot(axis, mean.index, np.exp(mean), linewidth=1.8)
-        axis.set(xscale="log", yscale="log", xlabel="Rank of the parameter")
-        for one in (axis.xaxis, axis.yaxis):
-            powers(one)
-    found[0][0].set_ylabel("Eigenvalue (squared nats)")
-    legend(drawn, [style.handle() for style in STYLES.values()], columns=4)
-    return drawn
+    return rp.by_part(shown, LABELS, _panel, height=3.4, legend_columns=4)
+
+
+def _panel(spectrum: pd.DataFrame) -> Panel:
+    what = (["repeat"], "rank", "eigenvalue", gmean)
+    marks = [m for style, of in rp.styled(spectrum, STYLES) for m in rp.each_and_mean(style, of, *what)]
+    x, y = Axis(label="Rank of the parameter", scale="log"), Axis(label="Eigenvalue (squared nats)", scale="log")
+    return Panel(marks=marks, x=x, y=y)
 
 
 STUDY = rp.Study(

@@ -13,7 +13,7 @@ from raychains import papers as rp
 from raychains.papers.csgmcmc.fig3b import hill
 from raychains.papers.emcmc import emcmc_chains, last_samples
 from raychains.papers.emcmc.last_samples import LABELS, METHODS, REVISION, ROWS, SCALES, STYLES
-from raychains.plotting.layout import legend, panels
+from raychains.plotting.charts import Axis, Chart, Panel
 
 FAR = (0.0, 4.0, 8.0, 12.0, 16.0, 20.0)
 SIZES = {
@@ -79,27 +79,20 @@ def rise(rows: rp.Rows) -> float:
 
 def _draw(around: pd.DataFrame, between: pd.DataFrame) -> Figure:
     """Draw the paper's three panels, a row for each part."""
-    parts = list(dict.fromkeys(around["part"]))
-    drawn, axes = panels(len(parts), 3, 2.8)
-    for (left, middle, right), name in zip(axes, parts, strict=True):
-        metrics = {"train_nll": "Training NLL (nats)", "test_error": "Test error (%)"}
-        for axis, (metric, label) in zip((left, middle), metrics.items(), strict=True):
-            for row, style in STYLES.items():
-                mine = around[(around["part"] == name) & (around["row"] == row)]
-                table = mine.groupby(["repeat", "distance"])[metric].mean().unstack()
-                mean, sd = table.mean(), table.std(ddof=1).fillna(0)
-                style.plot(axis, mean.index, mean)
-                axis.fill_between(mean.index, mean - sd, mean + sd, color=style.colour, alpha=0.13, linewidth=0)
-            axis.set(xlabel="Distance", ylabel=label, title=LABELS[name] if axis is left else "")
-        colour = STYLES["emcmc-theta"].colour
-        mine = between[between["part"] == name]
-        for _, one in mine.groupby("repeat"):
-            right.plot(one["t"], one["test_error"], color=colour, linewidth=0.6, alpha=0.5)
-        mean = mine.groupby("t")["test_error"].mean()
-        right.plot(mean.index, mean, color=colour, linewidth=1.8)
-        right.set(xlabel="t, from θ (0) to θₐ (1)", ylabel="Test error (%)")
-    legend(drawn, [style.handle() for style in STYLES.values()], columns=4)
-    return drawn
+    shown: list[Panel] = []
+    for part, mine in around.groupby("part", sort=False):
+        for metric, label in (("train_nll", "Training NLL (nats)"), ("test_error", "Test error (%)")):
+            lines = []
+            for style, of in rp.styled(mine, STYLES):
+                by = of.groupby(["repeat", "distance"])[metric].mean().groupby("distance")
+                mean, sd = by.mean(), by.std().fillna(0)
+                lines.append(style.line(mean.index, mean, band=(mean - sd, mean + sd)))
+            title = LABELS[str(part)] if metric == "train_nll" else ""
+            shown.append(Panel(marks=lines, x=Axis(label="Distance"), y=Axis(label=label), title=title))
+        across = between[between["part"] == part]
+        lines = [*rp.each_and_mean(STYLES["emcmc-theta"], across, ["repeat"], "t", "test_error")]
+        shown.append(Panel(marks=lines, x=Axis(label="t, from θ (0) to θₐ (1)"), y=Axis(label="Test error (%)")))
+    return Chart(panels=shown, columns=3, height=2.8, legend_columns=4)()
 
 
 def claims(part: str) -> list[rp.Claim]:

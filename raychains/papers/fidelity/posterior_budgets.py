@@ -12,12 +12,10 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
 from raychains import papers as rp
 from raychains.papers.fidelity import true_posterior as study
-from raychains.plotting import layout
-from raychains.plotting.style import INK
+from raychains.plotting.charts import Axis, Panel
 
 SEED = 13
 ENSEMBLE, VARIATION, W2, SPREAD = study.ENSEMBLE, study.VARIATION, study.W2, study.SPREAD
@@ -241,31 +239,17 @@ def ranked(budgets: pd.DataFrame) -> pd.DataFrame:
 
 def _draw(budgets: pd.DataFrame, hmc: pd.DataFrame) -> Figure:
     """Draw a panel for each data set: the nearest way of each method against the budget."""
-    parts = [part for part in study.NAMES if part in set(budgets["part"])]
-    drawn, axes = layout.grid(len(parts), 2, 2.3)
-    for axis, part in zip(axes, parts, strict=True):
-        mine = budgets[budgets["part"] == part]
+
+    def panel(mine: pd.DataFrame) -> Panel:
         means = mine.groupby(["method", "steps", "chains", "cycles"])[VARIATION].mean()
-        nearest = means.groupby(["method", "steps"]).min()
-        for method, style in STYLES.items():
-            line = nearest[method]
-            style.plot(axis, line.index, line.to_numpy(), size=4)
-        axis.axhline(
-            100 * float(hmc.loc[hmc["part"] == part, VARIATION].iloc[0]),
-            color=INK,
-            linestyle=layout.DASHED,
-            linewidth=0.9,
-        )
-        axis.set_xscale("log")
-        axis.set_xticks(sorted(set(mine["steps"])), minor=False)
-        axis.xaxis.set_major_formatter(layout.COUNT)
-        axis.xaxis.set_minor_locator(NullLocator())
-        axis.set_ylim(bottom=0)
-        axis.set_title(study.NAMES[part])
-        axis.set_xlabel("Budget (minibatch gradients of all chains)")
-        axis.set_ylabel("Total variation (%)")
-    layout.legend(drawn, [style.handle(markers=True) for style in STYLES.values()], columns=4)
-    return drawn
+        nearest = rp.styled(means.groupby(["method", "steps"]).min().reset_index(), STYLES, "method")
+        lines = [style.line(of["steps"], of[VARIATION], size=4) for style, of in nearest]
+        steps = {float(n): f"{n:,}" for n in sorted(set(mine["steps"]))}
+        x = Axis(label="Budget (minibatch gradients of all chains)", scale="log", ticks=steps)
+        y = Axis(label="Total variation (%)", low=0)
+        return Panel(marks=[*lines, study.between_halves(hmc, mine)], x=x, y=y)
+
+    return rp.by_part(budgets, study.NAMES, panel, columns=2, height=2.3, legend_columns=4)
 
 
 def all_claims() -> tuple[rp.Claim, ...]:

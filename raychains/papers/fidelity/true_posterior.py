@@ -11,8 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from raychains import papers as rp
-from raychains.measures import panels
-from raychains.plotting import layout
+from raychains.plotting.charts import Axis, Panel, Rule, dots, lines_of
 from raychains.plotting.style import INK
 
 ENSEMBLE = "deep-ensemble"
@@ -152,18 +151,21 @@ def tables(run: rp.CompletedRun) -> rp.Tables:
 
 def _draw(cells: pd.DataFrame, hmc: pd.DataFrame) -> Figure:
     """Draw a panel for each data set with a line of dots for each method."""
-    parts = [part for part in NAMES if part in set(cells["part"])]
-    drawn, axes = layout.per_arm(list(LABELS.values()), len(parts))
-    cells = cells[cells["column"] == VARIATION]
-    for axis, part in zip(axes, parts, strict=True):
-        mine = cells[cells["part"] == part]
-        for line, row in enumerate(LABELS):
-            panels.dots(axis, line, mine.loc[mine["row"] == row, "value"].to_numpy(), color=INK)
-        panels.target_line(axis, 100 * float(hmc.loc[hmc["part"] == part, VARIATION].iloc[0]))
-        axis.set_xlim(left=0)
-        axis.set_title(NAMES[part])
-        axis.set_xlabel("Total variation (%)   ← better")
-    return drawn
+
+    def panel(mine: pd.DataFrame) -> Panel:
+        of = mine.groupby("row")["value"]
+        rows = [dots(i, of.get_group(row), {"color": INK}) for i, row in enumerate(LABELS) if row in of.groups]
+        x = Axis(label="Total variation (%)   ← better", low=0, margin=0.06)
+        return Panel(marks=[*rows, between_halves(hmc, mine, upright=True)], x=x, y=lines_of([*LABELS.values()]))
+
+    cells, height = cells[cells["column"] == VARIATION], 0.34 * len(LABELS) + 0.75
+    return rp.by_part(cells, NAMES, panel, columns=2, height=height, share_y=True)
+
+
+def between_halves(hmc: pd.DataFrame, rows: pd.DataFrame, *, upright: bool = False) -> Rule:
+    """Return a line at the distance between the two halves of HMC's chains, of the part that some rows are of."""
+    mine = hmc[hmc["part"] == rows["part"].iloc[0]]
+    return Rule(at=100 * float(mine[VARIATION].iloc[0]), upright=upright)
 
 
 PAIRS = (

@@ -24,7 +24,7 @@ from torch import Tensor
 from raychains import papers as rp
 from raychains.evaluation.evaluation import Array
 from raychains.papers.theory.lanes import Tell, drive, in_groups, pseudo_values, seeds
-from raychains.plotting.layout import COUNT, entry, legend, log_axis, panels
+from raychains.plotting.charts import Axis, Chart, Line, Mark, Panel, Style
 from raychains.plotting.style import HUES, INK, LINES, MUTED
 from raychains.samplers import SGLD
 from raychains.schedules import Cyclical
@@ -328,29 +328,29 @@ def errors(plan: Plan, groups: Groups) -> list[dict[str, Any]]:
 
 def _draw(table: pd.DataFrame) -> Figure:
     """Draw both errors against K."""
-    drawn, ((left, right),) = panels(1, 2, 3.6)
     colours = dict(zip(SWEEPS, (HUES[0], HUES[2], HUES[1]), strict=True))
-    for axis, quantity, best in ((left, "bias", ("root", -1 / 2)), (right, "mse", ("third", -2 / 3))):
+    dashes = dict(zip(AVERAGES, LINES, strict=False))
+    shown, x = [], Axis(label="Steps K", scale="log", whole=True)
+    for quantity, label, best, power in (
+        ("bias", "|Bias|", "root", -1 / 2),
+        ("mse", "Mean squared error", "third", -2 / 3),
+    ):
+        marks: list[Mark] = []
         for (sweep, average), mine in table.groupby(["sweep", "average"], sort=False):
-            x, y = mine["steps"].to_numpy(dtype=float), mine[quantity].abs().to_numpy()
-            ends = np.sign(mine[quantity].to_numpy()) * mine[[f"{quantity}_low", f"{quantity}_high"]].to_numpy().T
-            bars = np.array([[-1], [1]]) * (np.sort(ends, axis=0) - y)
-            dashes: Any = LINES[0 if average == WEIGHTED else 1]
-            style = {"color": colours[sweep], "linestyle": dashes, "marker": "o", "markersize": 3}
-            axis.errorbar(x, y, yerr=np.minimum(bars, 0.9 * y), **style)
-            axis.plot(x, mine[f"{quantity}_exact"].abs(), "x", color=colours[sweep], markersize=6)
-        own = table[(table["sweep"] == best[0]) & (table["average"] == WEIGHTED)]
+            y, sign = mine[quantity].abs(), np.sign(mine[quantity])
+            low, high = np.sort([mine[f"{quantity}_{end}"] * sign for end in ("low", "high")], axis=0)
+            style = {"color": colours[sweep], "linestyle": dashes[average], "marker": "o", "markersize": 3}
+            marks.append(Line(x=mine["steps"], y=y, style=style, upright=(np.maximum(low, 0.1 * y), high)))
+            cross = {"color": colours[sweep], "linestyle": "", "marker": "x", "markersize": 6}
+            marks.append(Line(x=mine["steps"], y=mine[f"{quantity}_exact"].abs(), style=cross))
+        own = table[(table["sweep"] == best) & (table["average"] == WEIGHTED)]
         steps, first = own["steps"].to_numpy(dtype=float), abs(own[quantity].iloc[0])
-        axis.plot(steps, 0.5 * first * (steps / steps[0]) ** best[1], color=MUTED, linewidth=1)
-        label = "|Bias|" if quantity == "bias" else "Mean squared error"
-        axis.set(xscale="log", yscale="log", xlabel="Steps K", ylabel=label)
-        log_axis(axis.xaxis, subs=(1.0, 3.0))
-        log_axis(axis.yaxis)
-        axis.xaxis.set_major_formatter(COUNT)
-    handles: list[Any] = [entry(label, color=colours[s]) for s, label in SWEEPS.items()]
-    handles += [entry(MEANS[a], color=INK, linestyle=line) for a, line in zip(AVERAGES, LINES, strict=False)]
-    legend(drawn, handles, columns=3)
-    return drawn
+        slope = 0.5 * first * (steps / steps[0]) ** power
+        marks.append(Line(x=steps, y=slope, style={"color": MUTED, "linewidth": 1}))
+        shown.append(Panel(marks=marks, x=x, y=Axis(label=label, scale="log")))
+    legend: list[tuple[str, Style]] = [(label, {"color": colours[sweep]}) for sweep, label in SWEEPS.items()]
+    legend += [(MEANS[average], {"color": INK, "linestyle": line}) for average, line in dashes.items()]
+    return Chart(panels=shown, columns=2, height=3.6, legend=legend)()
 
 
 CLAIMS = rp.stated(

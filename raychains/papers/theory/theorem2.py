@@ -25,10 +25,9 @@ from raychains import papers as rp
 from raychains.evaluation import moments
 from raychains.evaluation.evaluation import Array
 from raychains.evaluation.moments import Gaussian, w2
-from raychains.measures.panels import powers
 from raychains.papers.theory.bounds import Convex, General
 from raychains.papers.theory.lanes import drive, in_groups, pseudo_values, seeds
-from raychains.plotting.layout import COUNT, grid, legend, log_axis
+from raychains.plotting.charts import Axis, Panel
 from raychains.samplers import SGLD, EntropyMCMC, Sampler
 from raychains.schedules import Constant, Cyclical, Decreasing
 from raychains.schedules.schedule import Schedule
@@ -395,22 +394,13 @@ STYLES = rp.styles(LABELS, "w2 cyclical 0, general decreasing 0, special decreas
 
 def _draw(table: pd.DataFrame) -> Figure:
     """Draw W₂ and the bounds on it against K."""
-    drawn, axes = grid(len(SCHEDULED), 2, 2.6)
-    for axis, (name, label) in zip(axes, SCHEDULED.items(), strict=True):
-        mine = table[table["schedule"] == name]
-        for column, style in STYLES.items():
-            dashes = "-" if column == "w2" else "--"
-            style.plot(axis, mine["steps"], mine[column], size=3, marker="o", linestyle=dashes)
-        axis.set(xscale="log", yscale="log", title=label)
-        log_axis(axis.xaxis, subs=(1.0, 2.0, 4.0) if name == CONTROL else (1.0, 3.0))
-        axis.xaxis.set_major_formatter(COUNT)
-        powers(axis.yaxis)
-    for axis in axes[::2]:
-        axis.set_ylabel("W₂")
-    for axis in axes[-2:]:
-        axis.set_xlabel("Steps K")
-    legend(drawn, [style.handle() for style in STYLES.values()], columns=4)
-    return drawn
+    return rp.by_part(table, SCHEDULED, _panel, of="schedule", columns=2, height=2.6, legend_columns=4)
+
+
+def _panel(table: pd.DataFrame) -> Panel:
+    dashes = {column: "-" if column == "w2" else "--" for column in STYLES}
+    lines = [s.line(table["steps"], table[c], size=3, marker="o", linestyle=dashes[c]) for c, s in STYLES.items()]
+    return Panel(marks=lines, x=Axis(label="Steps K", scale="log", whole=True), y=Axis(label="W₂", scale="log"))
 
 
 ABOVE = [
