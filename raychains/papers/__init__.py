@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         comparison,
         each_and_mean,
         figure,
+        parts,
         printed,
         reduced,
         styled,
@@ -51,7 +52,7 @@ _EXPORTS = {
     "papers.published_table": "Heading number",
     "papers.scales": "ALL NOT_SMOKE ON_GPU PAPERS SCALES",
     "papers.study": "CODE OURS PUBLISHED Part Rows Sampled Setting Size Study Tables Value by_part comparison "
-    "each_and_mean figure printed reduced styled styles",
+    "each_and_mean figure parts printed reduced styled styles",
     "planning.methods": "Method",
     "planning.presets.named": "Preset Variant named",
 }
@@ -62,7 +63,7 @@ __all__ += ["CompletedRun", "Computation", "Direction", "Heading", "LastSample",
 __all__ += ["Of", "Part", "Preset", "Row", "Rows", "Rule", "Sampled", "Setting", "Size", "Study", "Summary"]
 __all__ += ["Tables", "Unfit", "Value", "Variant", "by_part", "cell", "claim", "comparison", "density_draws"]
 __all__ += ["density_method", "each_and_mean", "figure", "joined", "kept", "last_samples", "listed", "named", "number"]
-__all__ += ["of_all_samples", "of_each", "printed", "reduced", "stated", "styled", "styles", "thinning"]
+__all__ += ["of_all_samples", "of_each", "parts", "printed", "reduced", "stated", "styled", "styles", "thinning"]
 
 
 def __getattr__(name: str) -> Any:

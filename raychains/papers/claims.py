@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -96,20 +96,21 @@ def claim(
 DIRECTIONS: Mapping[str, Direction] = {"<": "less", ">": "greater", "=": "equal"}
 
 
-def stated(table: str, *, tolerance: float = 0.0, **more: Any) -> tuple[Claim, ...]:
+def stated(table: str | Iterable[str], *, tolerance: float = 0.0, **more: Any) -> tuple[Claim, ...]:
     """Return the claims of a table, ``name | part column | left < right | sentence`` each; see `claim`.
 
-    ``left`` is a row and ``right`` another one or a number; the sign is <, > or =, which ``tolerance`` is for. Indented
-    lines go on with the sentence.
+    ``left`` is a row and ``right`` another one or a number; the sign is <, > or =, which ``tolerance`` is for, and
+    ``left < right paired`` names the rule. Of a text each line is a claim, and indented lines go on with the sentence.
     """
     made = []
-    for line in re.sub(r"\n\s+", " ", table.strip()).splitlines():
+    for line in re.sub(r"\n\s+", " ", table.strip()).splitlines() if isinstance(table, str) else table:
         name, where, sides, text = line.split(" | ")
         part, column = where.split()
-        left, sign, right = sides.split()
+        left, sign, right, *rule = sides.split()
         against = float(right) if re.fullmatch(r"-?[\d.]+", right) else right
         allowed = tolerance if sign == "=" else 0.0
-        made.append(claim(name, text, part, column, left, DIRECTIONS[sign], against, tolerance=allowed, **more))
+        given: Any = (part, column, left, DIRECTIONS[sign], against, *rule)
+        made.append(claim(name, text, *given, tolerance=allowed, **more))
     return tuple(made)
 
 

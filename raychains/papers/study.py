@@ -259,9 +259,40 @@ class Study(Listing):
         return [" ".join(text.split()) for scales, _, text in known if scale in scales.split()]
 
 
-def comparison(preset: Callable[[str], Preset], **asked: Any) -> Callable[[str], Sequence[Sampled]]:
-    """Return `Part.sampled` of one comparison, from its preset at a scale and the views and measures of `Sampled`."""
-    return lambda scale: [Sampled(preset(scale), **asked)]
+def comparison(preset: Callable[..., Preset], **asked: Any) -> Callable[..., Sequence[Sampled]]:
+    """Return `Part.sampled` of one comparison, or `parts`' ``sampled``, from its preset at a scale (of a part and a
+    scale) and the views and measures of `Sampled`."""
+    return lambda *where: [Sampled(preset(*where), **asked)]
+
+
+def parts(
+    labels: Mapping[str, str],
+    sampled: Callable[[str, str], Sequence[Sampled]],
+    tables: Callable[..., Tables],
+    *,
+    data: Callable[[str], str] = str,
+    scales: Mapping[str, tuple[str, ...]] | None = None,
+) -> tuple[Part, ...]:
+    """Return a part for each label, from its comparisons by part and scale.
+
+    Args:
+        labels: by part.
+        sampled: as of `Part`, of a part and a scale.
+        tables: as of `Part`.
+        data: the data sets that a part needs, separated by spaces; by default its name.
+        scales: by part, where it does not exist at all of them.
+    """
+    return tuple(
+        Part(
+            name=name,
+            label=label,
+            data=tuple(data(name).split()),
+            sampled=partial(sampled, name),
+            tables=tables,
+            scales=(scales or {}).get(name, ALL),
+        )
+        for name, label in labels.items()
+    )
 
 
 def _headings(known: Headings, scale: str) -> list[Heading]:

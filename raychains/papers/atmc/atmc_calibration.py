@@ -68,15 +68,8 @@ def _draw(bins: pd.DataFrame) -> Figure:
     return Chart(panels=shown, columns=2, height=3.4, share_y=True, legend_columns=4)()
 
 
-def _part(dataset: str) -> rp.Part:
-    return rp.Part(
-        name=dataset,
-        label=LABELS[dataset],
-        data=(dataset,),
-        tables=tables,
-        sampled=lambda scale: [rp.Sampled(preset) for preset in comparisons(dataset, scale, tuple(ROWS))],
-        scales=SCALES[dataset],
-    )
+def sampled(dataset: str, scale: str) -> list[rp.Sampled]:
+    return [rp.Sampled(preset) for preset in comparisons(dataset, scale, tuple(ROWS))]
 
 
 def settings(scale: str) -> list[rp.Setting]:
@@ -88,19 +81,16 @@ def settings(scale: str) -> list[rp.Setting]:
 
 STUDY = rp.Study(
     **rp.listed("atmc-calibration"),
-    parts=tuple(map(_part, SCALES)),
+    parts=rp.parts(LABELS, sampled, tables, scales=SCALES),
     rows=ROWS,
     columns=(
         rp.Heading(f"ece-{MASS}", "ECE, bins of equal mass", "%", 2),
         rp.Heading(f"ece-{WIDTH}", "ECE, bins of equal width", "%", 2),
         rp.Heading(OVERCONFIDENCE, "Mean confidence − accuracy", "%", 2),
     ),
-    claims=tuple(
-        rp.claim(
-            f"{column}-below-{other}-{dataset}",
-            f"On {LABELS[dataset]} ATMC's posterior predictive {what} than {NAMES[other]}.",
-            *(dataset, column, ATMC, "less", other),
-        )
+    claims=rp.stated(
+        f"{column}-below-{other}-{dataset} | {dataset} {column} | {ATMC} < {other} | On {LABELS[dataset]} ATMC's "
+        f"posterior predictive {what} than {NAMES[other]}."
         for dataset in SCALES
         for other in (SGD, BATCHNORM)
         for column, what in CLAIMED.items()

@@ -4,7 +4,7 @@ coincide."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 from raychains import papers as rp
@@ -53,18 +53,9 @@ def parts(preset: Any, tables: Any, scales: Mapping[str, tuple[str, ...]], **ask
 
     CIFAR-10 stands for CIFAR-100 where that comes first.
     """
-    return tuple(
-        rp.Part(
-            name=name,
-            label=LABELS[name],
-            data=(name,),
-            sampled=rp.comparison(partial(preset, name), **asked),
-            tables=tables,
-            scales=at,
-            stands_for=LABELS["cifar100"] if name == "cifar10" and next(iter(scales)) == "cifar100" else "",
-        )
-        for name, at in scales.items()
-    )
+    labels = {name: LABELS[name] for name in scales}
+    first, *others = rp.parts(labels, rp.comparison(preset, **asked), tables, scales=scales)
+    return first, *(replace(one, stands_for=first.label * (first.name == "cifar100")) for one in others)
 
 
 def variant(name: str, sampler: str, scale: str, *, halve: bool = False, **options: Any) -> rp.Variant:

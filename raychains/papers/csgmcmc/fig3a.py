@@ -3,8 +3,6 @@ otherwise."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -96,28 +94,25 @@ def _panel(points: pd.DataFrame) -> Panel:
     return Panel(marks=marks, x=x, y=y, equal="datalim")
 
 
-def claims(dataset: str, scales: tuple[str, ...]) -> list[rp.Claim]:
+def claims(dataset: str, scales: tuple[str, ...]) -> tuple[rp.Claim, ...]:
     """Return what the paper reads from the figure."""
     where = cifar.LABELS[dataset]
-    real: dict[str, Any] = {"scales": tuple(s for s in scales if s != "smoke"), "tolerance": 0.5}
-    made = [
-        rp.claim(
-            f"{v.row}-{v.text}-clusters-{dataset}",
-            f"12 samples of {ROWS[v.row]} form {v.text} cluster{'s' * (v.summary.mean > 1)} on {where}.",
-            *(dataset, "clusters", v.row, "equal", v.summary.mean),
-            **real,
-        )
-        for v in CLUSTERS
-    ]
+    counted = rp.stated(
+        (
+            f"{v.row}-{v.text}-clusters-{dataset} | {dataset} clusters | {v.row} = {v.summary.mean} | 12 samples of "
+            f"{ROWS[v.row]} form {v.text} cluster{'s' * (v.summary.mean > 1)} on {where}."
+            for v in CLUSTERS
+        ),
+        scales=tuple(s for s in scales if s != "smoke"),
+        tolerance=0.5,
+    )
     larger = {
         "distance": "Samples of cSGLD are further apart than those of SGLD",
         "apart": "Samples of several cycles of cSGLD are further apart, against those of one, than early and late "
         "ones of SGLD",
     }
-    for column, text in larger.items():
-        name = f"csgld-larger-{column}-{dataset}"
-        made.append(rp.claim(name, f"{text} on {where}.", dataset, column, "csgld", "greater", "sgld", scales=scales))
-    return made
+    table = (f"csgld-larger-{c}-{dataset} | {dataset} {c} | csgld > sgld | {t} on {where}." for c, t in larger.items())
+    return counted + rp.stated(table, scales=scales)
 
 
 STUDY = rp.Study(

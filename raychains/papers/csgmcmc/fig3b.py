@@ -77,19 +77,18 @@ def _panel(paths: pd.DataFrame) -> Panel:
     return Panel(marks=marks, x=x, y=Axis(label="Test error (%)"))
 
 
-def claims(dataset: str, scales: tuple[str, ...]) -> list[rp.Claim]:
+def claims(dataset: str, scales: tuple[str, ...]) -> tuple[rp.Claim, ...]:
     """Return what the paper reads from the figure."""
-    rises = "The error rises more between neighbouring cycles of cSGLD than between samples of SGLD"
-    worse = "A single sample of cSGLD has a higher error than one of SGLD"
-    return [
-        rp.claim(
-            f"{name}-{dataset}",
-            f"{text} on {cifar.LABELS[dataset]}.",
-            *(dataset, column, "csgld", "greater", "sgld"),
-            scales=scales,
-        )
-        for name, column, text in (("higher-hill", "hill", rises), ("worse-single-samples", "ends", worse))
-    ]
+    where = f"on {cifar.LABELS[dataset]}."
+    return rp.stated(
+        f"""
+higher-hill-{dataset} | {dataset} hill | csgld > sgld | The error rises more between neighbouring cycles of cSGLD than
+    between samples of SGLD {where}
+worse-single-samples-{dataset} | {dataset} ends | csgld > sgld | A single sample of cSGLD has a higher error than one of
+    SGLD {where}
+""",
+        scales=scales,
+    )
 
 
 def settings(scale: str) -> list[rp.Setting]:

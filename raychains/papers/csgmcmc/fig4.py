@@ -97,12 +97,9 @@ STUDY = rp.Study(
     ),
     rows=METHODS,
     columns=(rp.Heading(SURE, "Letters below half a nat", "%", 1), rp.Heading("entropy", "Mean entropy", "nats", 3)),
-    claims=tuple(
-        rp.claim(
-            f"{better}-surer-less-than-{worse}",
-            f"{METHODS[better]} is sure of fewer letters than {METHODS[worse]}.",
-            *("mnist", SURE, better, "less", worse),
-        )
+    claims=rp.stated(
+        f"{better}-surer-less-than-{worse} | mnist {SURE} | {better} < {worse} | {METHODS[better]} is sure of fewer "
+        f"letters than {METHODS[worse]}."
         for better, worse in PAIRS
     ),
     settings=lambda scale: (

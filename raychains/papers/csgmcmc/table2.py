@@ -59,14 +59,10 @@ STUDY = rp.Study(
     rows=lambda scale: {key: f"{label}, {cost(key, scale)}" for key, label in ARMS.items()},
     columns=[rp.Heading(key, f"Test error, {label}", "%") for key, label in SAMPLERS.items()],
     values=rp.printed(PRINTED, [(d, s) for d in cifar.LABELS for s in SAMPLERS], "Zhang et al. 2020, Table 2"),
-    claims=tuple(
-        rp.claim(
-            f"{left}-below-{right}-{sampler}-{dataset}",
-            f"{label} on {cifar.LABELS[dataset]}: {ARMS[left].lower()} has a lower test error than "
-            f"{ARMS[right].lower()}{at}.",
-            *(dataset, sampler, left, "less", right),
-        )
-        for dataset in cifar.LABELS
+    claims=rp.stated(
+        f"{left}-below-{right}-{sampler}-{dataset} | {dataset} {sampler} | {left} < {right} | {label} on {where}: "
+        f"{ARMS[left].lower()} has a lower test error than {ARMS[right].lower()}{at}."
+        for dataset, where in cifar.LABELS.items()
         for sampler, label in SAMPLERS.items()
         for left, right, at in BELOW
     ),

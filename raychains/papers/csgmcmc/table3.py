@@ -80,12 +80,9 @@ STUDY = rp.Study(
     rows=NAMES,
     columns=(rp.Heading(NLL, "NLL", "nats"), rp.Heading(TOP1, "Top-1", "%"), rp.Heading(TOP5, "Top-5", "%")),
     values=rp.printed(PRINTED, [("imagenet", m) for m in METRICS], "Zhang et al. 2020, Table 3"),
-    claims=tuple(
-        rp.claim(
-            f"csghmc-below-{other}",
-            f"cSGHMC has a lower test NLL than {NAMES[other]} on ImageNet.",
-            *("imagenet", NLL, "csghmc", "less", other),
-        )
+    claims=rp.stated(
+        f"csghmc-below-{other} | imagenet {NLL} | csghmc < {other} | cSGHMC has a lower test NLL than {NAMES[other]} "
+        "on ImageNet."
         for other in ("sgdm", "snapshot-sgdm", "sghmc")
     ),
     settings=settings,

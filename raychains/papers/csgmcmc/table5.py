@@ -271,15 +271,13 @@ same."""
 
 def claims() -> tuple[rp.Claim, ...]:
     """Return the claims, at equally right draws; the decreasing arms stand for the paper's methods without cycles."""
-    return tuple(
-        rp.claim(
-            f"{name}-{more.lower()}-above-{less.lower()}",
-            f"{more} has a larger effective sample size than {less} at equally right draws ({name}).",
-            *(name, "spread-ess", f"{more.lower()}-cyclical", "greater", f"{less.lower()}-decreasing"),
-            scales=("cpu", "gpu"),
-        )
-        for name, more, less in CLAIMED
+    pairs = ((name, more, less, more.lower(), less.lower()) for name, more, less in CLAIMED)
+    table = (
+        f"{name}-{left}-above-{right} | {name} spread-ess | {left}-cyclical > {right}-decreasing | {more} has a larger "
+        f"effective sample size than {less} at equally right draws ({name})."
+        for name, more, less, left, right in pairs
     )
+    return rp.stated(table, scales=("cpu", "gpu"))
 
 
 def settings(scale: str) -> list[rp.Setting]:

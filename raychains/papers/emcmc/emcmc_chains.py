@@ -62,20 +62,17 @@ def _variant(name: str, size: rp.Size) -> rp.Variant:
     return rp.Variant(name, sampler=name, options=options)
 
 
-def below(part: str, columns: Mapping[str, str], text: str, scales: Sequence[str] = rp.ALL) -> list[rp.Claim]:
+def below(part: str, columns: Mapping[str, str], text: str, scales: Sequence[str] = rp.ALL) -> tuple[rp.Claim, ...]:
     """Return that Entropy-MCMC is better than each other method in each of some columns, by ``text``'s {other} and
     {what}."""
-    made = []
-    for column, what in columns.items():
-        word = "above" if column in LARGER else "below"
-        direction: rp.Direction = "greater" if column in LARGER else "less"
-        for other in OTHERS:
-            name = f"emcmc-{word}-{other}-{column}-{part}"
-            sentence = text.format(what=what, other=NAMES[other])
-            made.append(
-                rp.claim(name, sentence, part, column, "emcmc", direction, other, rule(other), scales=tuple(scales))
-            )
-    return made
+    better = {column: ("above", ">") if column in LARGER else ("below", "<") for column in columns}
+    table = (
+        f"emcmc-{better[column][0]}-{other}-{column}-{part} | {part} {column} | emcmc {better[column][1]} {other} "
+        f"{rule(other)} | {text.format(what=what, other=NAMES[other])}"
+        for column, what in columns.items()
+        for other in OTHERS
+    )
+    return rp.stated(table, scales=tuple(scales))
 
 
 def rule(method: str) -> rp.Rule:

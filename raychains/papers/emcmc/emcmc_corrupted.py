@@ -60,12 +60,9 @@ STUDY = rp.Study(
     ),
     rows={row: NAMES[row] for row in ROWS},
     columns=[rp.Heading(str(s), f"Severity {s}", "%", 2) for s in SEVERITIES],
-    claims=tuple(
-        rp.claim(
-            f"emcmc-above-{other}-severity-{s}",
-            f"Entropy-MCMC is more accurate than {NAMES[other]} at severity {s}.",
-            *(PART, str(s), "emcmc", "greater", other, rule(other)),
-        )
+    claims=rp.stated(
+        f"emcmc-above-{other}-severity-{s} | {PART} {s} | emcmc > {other} {rule(other)} | Entropy-MCMC is more "
+        f"accurate than {NAMES[other]} at severity {s}."
         for other in ("sgd", "sgld")
         for s in SEVERITIES
     ),

@@ -4,7 +4,6 @@ evaluation."""
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -87,24 +86,22 @@ def _draw(curve: pd.DataFrame) -> Figure:
     return Chart(panels=shown, columns=2, legend_columns=4)()
 
 
-def claims(part: str) -> list[rp.Claim]:
+def claims(part: str) -> tuple[rp.Claim, ...]:
+    where = f"({PARTS[part]})."
     faster = "Entropy-MCMC converges faster than {}: its NLL over the first epoch is lower"
-    known: list[tuple[str, str, str, rp.Direction, str, rp.Rule]] = [
-        (f"faster-than-{m}", faster.format(NAMES[m]), "early", "less", m, "welch")
-        for m in ("entropy-sgd", "entropy-sgld")
-    ]
-    same = f"Entropy-MCMC's NLL over the first epoch is SGLD's, to {SAME:g}"
-    known.append(("as-fast-as-sgld", same, "early", "equal", "sgld", "paired"))
-    last = "Entropy-MCMC's test error in the last epoch is below SGLD's"
-    known.append(("below-sgld", last, "late", "less", "sgld", "paired"))
-    ensemble = "The test error of all samples is below SGLD's"
-    known.append(("ensemble-below-sgld", ensemble, "error", "less", "sgld", "paired"))
-    made = []
-    for name, text, column, direction, right, rule in known:
-        more: dict[str, Any] = {"scales": SCALES[part], "tolerance": SAME if direction == "equal" else 0.0}
-        sentence = f"{text} ({PARTS[part]})."
-        made.append(rp.claim(f"{name}-{part}", sentence, part, column, "emcmc", direction, right, rule, **more))
-    return made
+    return rp.stated(
+        f"""
+faster-than-entropy-sgd-{part} | {part} early | emcmc < entropy-sgd | {faster.format("Entropy-SGD")} {where}
+faster-than-entropy-sgld-{part} | {part} early | emcmc < entropy-sgld | {faster.format("Entropy-SGLD")} {where}
+as-fast-as-sgld-{part} | {part} early | emcmc = sgld paired | Entropy-MCMC's NLL over the first epoch is SGLD's, to
+    {SAME:g} {where}
+below-sgld-{part} | {part} late | emcmc < sgld paired | Entropy-MCMC's test error in the last epoch is below SGLD's
+    {where}
+ensemble-below-sgld-{part} | {part} error | emcmc < sgld paired | The test error of all samples is below SGLD's {where}
+""",
+        scales=SCALES[part],
+        tolerance=SAME,
+    )
 
 
 def settings(scale: str) -> list[rp.Setting]:
@@ -126,17 +123,7 @@ def settings(scale: str) -> list[rp.Setting]:
 
 STUDY = rp.Study(
     **rp.listed("emcmc-fig3"),
-    parts=tuple(
-        rp.Part(
-            name=name,
-            label=label,
-            data=("mnist",),
-            sampled=rp.comparison(partial(preset, name), views=("samples",)),
-            tables=tables,
-            scales=SCALES[name],
-        )
-        for name, label in PARTS.items()
-    ),
+    parts=rp.parts(PARTS, rp.comparison(preset, views=("samples",)), tables, data=lambda part: "mnist", scales=SCALES),
     rows=NAMES,
     columns=(
         rp.Heading("early", "Test NLL of θ, mean over the first epoch", "nats", 4),

@@ -95,33 +95,24 @@ def _draw(around: pd.DataFrame, between: pd.DataFrame) -> Figure:
     return Chart(panels=shown, columns=3, height=2.8, legend_columns=4)()
 
 
-def claims(part: str) -> list[rp.Claim]:
+def claims(part: str) -> tuple[rp.Claim, ...]:
     """Return what §6.3 says, and D.2 on θₐ against θ."""
-    stated: list[tuple[str, str, str, str, rp.Direction, str | float, rp.Rule]] = []
-    for column, what in (("train", "Training NLL"), ("test", "Test error")):
-        for other in ("sgd", "sgld"):
-            text = f"{what} around Entropy-MCMC's samples is below that around {ROWS[other]}'s"
-            stated.append((f"{column}-below-{other}", text, column, "emcmc", "less", other, emcmc_chains.rule(other)))
-    text = "Training NLL around θₐ is larger than around θ"
-    stated.append(("anchor-larger-train", text, "train", "emcmc-anchor", "greater", "emcmc-theta", "paired"))
-    text = "Test error around θₐ is lower than around θ"
-    stated.append(("anchor-lower-test", text, "test", "emcmc-anchor", "less", "emcmc-theta", "paired"))
-    text = f"θ and θₐ lie in one mode: the error rises by less than {SAME_MODE:g} % between them"
-    stated.append(("same-mode", text, "rise", "emcmc", "less", SAME_MODE, "one-sample"))
-    return [
-        rp.claim(
-            f"{name}-{part}",
-            f"{text} on {LABELS[part]}.",
-            part,
-            column,
-            left,
-            direction,
-            right,
-            rule,
-            scales=SCALES[part],
-        )
-        for name, text, column, left, direction, right, rule in stated
+    where = f"on {LABELS[part]}."
+    around = [
+        f"{column}-below-{other}-{part} | {part} {column} | emcmc < {other} {emcmc_chains.rule(other)} | {what} around "
+        f"Entropy-MCMC's samples is below that around {ROWS[other]}'s {where}"
+        for column, what in (("train", "Training NLL"), ("test", "Test error"))
+        for other in ("sgd", "sgld")
     ]
+    variables = f"""
+anchor-larger-train-{part} | {part} train | emcmc-anchor > emcmc-theta paired | Training NLL around θₐ is larger than
+    around θ {where}
+anchor-lower-test-{part} | {part} test | emcmc-anchor < emcmc-theta paired | Test error around θₐ is lower than around θ
+    {where}
+same-mode-{part} | {part} rise | emcmc < {SAME_MODE} | θ and θₐ lie in one mode: the error rises by less than
+    {SAME_MODE:g} % between them {where}
+"""
+    return rp.stated("\n".join(around) + variables, scales=SCALES[part])
 
 
 def settings(scale: str) -> list[rp.Setting]:

@@ -64,12 +64,9 @@ STUDY = rp.Study(
     parts=(rp.Part(name=PART, label="ImageNet", data=(PART,), sampled=sampled, tables=tables),),
     rows={row: NAMES[row] for row in ROWS},
     columns=(rp.Heading(NLL, "NLL", "nats", 4), rp.Heading(TOP1, "Top-1", "%", 2), rp.Heading(TOP5, "Top-5", "%", 2)),
-    claims=tuple(
-        rp.claim(
-            f"emcmc-{'below' if column == NLL else 'above'}-{other}-{column}",
-            f"Entropy-MCMC has a {what} than {NAMES[other]} on ImageNet.",
-            *(PART, column, "emcmc", "less" if column == NLL else "greater", other),
-        )
+    claims=rp.stated(
+        f"emcmc-{'below' if column == NLL else 'above'}-{other}-{column} | {PART} {column} | emcmc "
+        f"{'<' if column == NLL else '>'} {other} | Entropy-MCMC has a {what} than {NAMES[other]} on ImageNet."
         for other in ("sgd", "sgld")
         for column, what in CLAIMED.items()
     ),

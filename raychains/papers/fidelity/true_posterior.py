@@ -3,8 +3,7 @@ draws."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -127,10 +126,6 @@ def preset(part: str, scale: str) -> rp.Preset:
     )
 
 
-def sampled(part: str, scale: str) -> Sequence[rp.Sampled]:
-    return [rp.Sampled(preset(part, scale), measures=("fidelity",), reference="hmc")]
-
-
 def tables(run: rp.CompletedRun) -> rp.Tables:
     """Return the distances of all samples to HMC's predictive, those by samples and chains, and HMC's own
     diagnostics."""
@@ -186,18 +181,13 @@ PAIRS = (
 
 def all_claims() -> tuple[rp.Claim, ...]:
     """Return the claims, one family."""
-    return tuple(
-        rp.claim(
-            f"{left}-nearer-than-{right}-{part}",
-            f"{label}: {LABELS[left]} has a smaller total variation to the true posterior's predictive than "
-            f"{LABELS[right]}.",
-            *(part, VARIATION, left, "less", right),
-            rule="paired",
-            scales=rp.NOT_SMOKE,
-        )
+    table = (
+        f"{left}-nearer-than-{right}-{part} | {part} {VARIATION} | {left} < {right} paired | {label}: {LABELS[left]} "
+        f"has a smaller total variation to the true posterior's predictive than {LABELS[right]}."
         for part, label in NAMES.items()
         for left, right in PAIRS
     )
+    return rp.stated(table, scales=rp.NOT_SMOKE)
 
 
 def settings_at(scale: str) -> list[rp.Setting]:
@@ -230,25 +220,17 @@ def settings_at(scale: str) -> list[rp.Setting]:
 
 
 def parts(
-    sampled: Callable[[str, str], Sequence[rp.Sampled]], tables: Callable[[rp.CompletedRun], rp.Tables]
+    preset: Callable[[str, str], rp.Preset], tables: Callable[[rp.CompletedRun], rp.Tables]
 ) -> tuple[rp.Part, ...]:
-    """Return a part for each data set, from its comparisons by part and scale."""
-    return tuple(
-        rp.Part(
-            name=part,
-            label=label,
-            data=() if part == "digits" else (f"uci-{part}",),
-            sampled=partial(sampled, part),
-            tables=tables,
-            scales=rp.ALL if part == IN_SMOKE else rp.NOT_SMOKE,
-        )
-        for part, label in NAMES.items()
-    )
+    """Return a part for each data set, from its comparison by part and scale, beside HMC's draws."""
+    sampled = rp.comparison(preset, measures=("fidelity",), reference="hmc")
+    scales = {part: rp.NOT_SMOKE for part in NAMES if part != IN_SMOKE}
+    return rp.parts(NAMES, sampled, tables, data=lambda part: "" if part == "digits" else f"uci-{part}", scales=scales)
 
 
 STUDY = rp.Study(
     **rp.listed("true-posterior"),
-    parts=parts(sampled, tables),
+    parts=parts(preset, tables),
     rows=LABELS,
     columns=(
         rp.Heading(VARIATION, "Total variation", "%", 2),

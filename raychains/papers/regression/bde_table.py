@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
 from raychains import papers as rp
 from raychains.papers.regression.regression_methods import DIFFERENCES, LABELS, NAMES, claims, preset, settings, size_of
@@ -114,15 +113,8 @@ def settings_at(scale: str) -> list[rp.Setting]:
 
 STUDY = rp.Study(
     **rp.listed("bde-table"),
-    parts=tuple(
-        rp.Part(
-            name=name,
-            label=NAMES[name],
-            data=(f"uci-{name}",),
-            sampled=rp.comparison(partial(comparison_of, name)),
-            tables=tables,
-        )
-        for name in DATASETS
+    parts=rp.parts(
+        {name: NAMES[name] for name in DATASETS}, rp.comparison(comparison_of), tables, data="uci-{}".format
     ),
     rows={**LABELS, BDE_ENSEMBLE: "bde: deep ensemble", BDE: "bde: MILE", **OTHERS},
     columns=(rp.Heading(RMSE, "RMSE", "", 4), rp.Heading(NLL, "NLL of the moments' Gaussian", "nats", 4)),

@@ -150,19 +150,13 @@ def claims(part: str, label: str, column: str, better: str, what: str) -> tuple[
         ("csgld", "sgld", "is better, at as many gradients, than"),
         ("emcmc", "csgld", "is better, at as many gradients, than"),
     ]
-    made = []
-    for left, right, words in pairs:
-        against = "" if right == ENSEMBLE else f" {_sentence(right)}"
-        made.append(
-            rp.claim(
-                f"{left}-against-{right}-{column.replace('_', '-')}-{part}",
-                f"{label}, {what}: {LABELS[left]} {words}{against}.",
-                *(part, column, left, "less" if better == "lower" else "greater", right),
-                rule="paired",
-                scales=rp.NOT_SMOKE,
-            )
-        )
-    return tuple(made)
+    sign = "<" if better == "lower" else ">"
+    table = (
+        f"{left}-against-{right}-{column.replace('_', '-')}-{part} | {part} {column} | {left} {sign} {right} paired | "
+        f"{label}, {what}: {LABELS[left]} {words}{'' if right == ENSEMBLE else f' {_sentence(right)}'}."
+        for left, right, words in pairs
+    )
+    return rp.stated(table, scales=rp.NOT_SMOKE)
 
 
 def _sentence(method: str) -> str:

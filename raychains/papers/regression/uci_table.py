@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from raychains import papers as rp
 from raychains.papers.regression import bde_table
@@ -108,23 +107,16 @@ def tables(*runs: rp.CompletedRun) -> rp.Tables:
 
 def all_claims() -> tuple[rp.Claim, ...]:
     """Return the claims: MILE against MC dropout, and methods against each other."""
-    made: list[rp.Claim] = []
-    for value in values():
-        if value.row == DROPOUT:
-            lower = value.column == RMSE
-            what, word = ("RMSE", "lower") if lower else ("log likelihood", "higher")
-            made.append(
-                rp.claim(
-                    f"mile-{word}-than-dropout-{value.column.replace('_', '-')}-{value.part}",
-                    f"{NAMES[value.part]}: MILE has a {word} {what} than MC dropout's published "
-                    f"{value.summary.mean:g}.",
-                    *(value.part, value.column, "mile", "less" if lower else "greater", value.summary.mean),
-                    scales=rp.NOT_SMOKE,
-                )
-            )
-    for part in DATASETS:
-        made += claims(part, NAMES[part], LIKELIHOOD, "higher", "log likelihood")
-    return tuple(made)
+    known = {RMSE: ("RMSE", "lower", "<"), LIKELIHOOD: ("log likelihood", "higher", ">")}
+    table = (
+        f"mile-{word}-than-dropout-{v.column.replace('_', '-')}-{v.part} | {v.part} {v.column} | mile {sign} "
+        f"{v.summary.mean} | {NAMES[v.part]}: MILE has a {word} {what} than MC dropout's published {v.summary.mean:g}."
+        for v in values()
+        if v.row == DROPOUT
+        for what, word, sign in [known[v.column]]
+    )
+    others = [claims(part, NAMES[part], LIKELIHOOD, "higher", "log likelihood") for part in DATASETS]
+    return sum(others, rp.stated(table, scales=rp.NOT_SMOKE))
 
 
 def settings_at(scale: str) -> list[rp.Setting]:
@@ -148,16 +140,12 @@ def scales_of(dataset: str) -> tuple[str, ...]:
 
 STUDY = rp.Study(
     **rp.listed("uci-table"),
-    parts=tuple(
-        rp.Part(
-            name=name,
-            label=NAMES[name],
-            data=(f"uci-{name}",),
-            sampled=partial(sampled, name),
-            tables=tables,
-            scales=scales_of(name),
-        )
-        for name in DATASETS
+    parts=rp.parts(
+        {name: NAMES[name] for name in DATASETS},
+        sampled,
+        tables,
+        data="uci-{}".format,
+        scales={name: scales_of(name) for name in DATASETS},
     ),
     rows={
         **LABELS,
