@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import pandas as pd
+import pytest
 from matplotlib.figure import Figure
 
 from raychains.core.config import Compare
@@ -17,6 +20,9 @@ from raychains.papers.study import Study, chosen
 FEW = ("fig1", "fig2", "fig3a", "table4", "theorem2")
 """Those that `make test` runs: one without chains, two of a density that share their chains, one of networks with a
 measure, and one computation."""
+needs_data = pytest.mark.skipif(
+    not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: it names the data root"
+)
 
 
 @cache
@@ -44,3 +50,9 @@ def digests(part: PlannedPart) -> dict[str, list[list[str]]]:
 def drawn(name: str, tables: Mapping[str, pd.DataFrame]) -> Figure:
     (drawing,) = every()[name].figures("cpu", tables)
     return drawing.draw()
+
+
+def crossed(**values: Any) -> pd.DataFrame:
+    """Return a row for each combination of values."""
+    lists = [value if isinstance(value, list | tuple | range) else [value] for value in values.values()]
+    return pd.MultiIndex.from_product(lists, names=list(values)).to_frame(index=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,29 +14,19 @@ import pytest
 from raychains import models, schedules
 from raychains.core.errors import UserError
 from raychains.data import standins
-from raychains.data.prepared import local_preparation
-from raychains.data.root import rooted
 from raychains.papers import plan_status
 from raychains.papers.atmc import atmc_calibration
 from raychains.papers.atmc import atmc_chains as atmc
 from raychains.papers.csgmcmc import table3
 from raychains.papers.emcmc import emcmc_chains as emcmc
 from raychains.papers.emcmc import emcmc_corrupted, imagenet
-from tests.papers.planned import chains, digests, drawn, every, planned
+from tests.papers.planned import chains, crossed, digests, drawn, every, planned
 from tests.spread import witnessed
 
 ATMC = """\
 SGD+BN .243/94.4 · ATMC single .303/92.4 · ATMC multi .194/93.9 · SGNHT single .343/91.7 · SGNHT multi .211/93.5
 ATMC single 1.08/74.2 · ATMC multi .883/77.5 · SGNHT single 1.15/73.1 · SGNHT multi .941/76.4"""
 IN_THE_TEXT = (94.4, 0.194, 77.5, 0.883)
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = standins.make(tmp_path_factory.mktemp("others") / "data", corruptions=2)
-    local_preparation.prepare(standins.pictures_of(folder), folder / "imagenet")
-    with rooted(str(folder)):
-        yield folder
 
 
 def test_stand_ins_may_have_fewer_types_of_corruption(root: Path) -> None:
@@ -175,12 +164,11 @@ def test_sgd_on_imagenet_is_cyclical_sg_mcmcs(scale: str) -> None:
 
 
 def bins_of(accuracies: dict[str, list[float]]) -> pd.DataFrame:
-    return pd.DataFrame([
-        {"part": "cifar10", "row": row, "repeat": r, "binning": binning, "bin": b, "count": 10 * (r + 1),
-         "confidence": 0.2 + 0.3 * b, "accuracy": accuracy + 0.03 * r}
-        for row, values in accuracies.items() for r in range(2) for binning in ("mass", "width")
-        for b, accuracy in enumerate(values)
-    ])  # fmt: skip
+    bins = crossed(part="cifar10", row=list(accuracies), repeat=range(2), binning=["mass", "width"], bin=range(2))
+    accuracy = [
+        accuracies[row][b] + 0.03 * r for row, r, b in zip(bins["row"], bins["repeat"], bins["bin"], strict=True)
+    ]
+    return bins.assign(count=10 * (bins["repeat"] + 1), confidence=0.2 + 0.3 * bins["bin"], accuracy=accuracy)
 
 
 def test_repeats_are_pooled_by_their_counts() -> None:
@@ -194,10 +182,8 @@ def test_figures_are_drawn_from_their_tables_alone() -> None:
     figure = drawn("atmc-calibration", {"bins": bins_of({"sgd": [0.1, 0.3], "sgd-bn": [0.2, 0.4], "atmc": [0.2, 0.5]})})
     lines = [np.asarray(line.get_ydata()).tolist() for line in figure.axes[0].lines]
     assert lines == [pytest.approx(v) for v in ([0.12, 0.32], [0.22, 0.42], [0.22, 0.52], [0, 1])]
-    types = pd.DataFrame([
-        {"part": "cifar10-c", "row": row, "corruption": kind, "severity": s, "accuracy": start - s}
-        for row, start in (("sgd", 50), ("sgld", 60), ("emcmc", 70)) for kind in ("fog", "snow") for s in range(1, 6)
-    ])  # fmt: skip
+    types = crossed(part="cifar10-c", row=["sgd", "sgld", "emcmc"], corruption=["fog", "snow"], severity=range(1, 6))
+    types["accuracy"] = types["row"].map({"sgd": 50, "sgld": 60, "emcmc": 70}) - types["severity"]
     shown = [a for a in drawn("emcmc-corrupted", {"types": types}).axes if a.axison]
     assert [a.title.get_text() for a in shown] == ["fog", "snow"]
     assert [np.asarray(line.get_ydata())[-1] for line in shown[1].lines] == [45, 55, 65]
@@ -205,16 +191,8 @@ def test_figures_are_drawn_from_their_tables_alone() -> None:
 
 
 def test_severities_are_means_over_all_types() -> None:
-    table = pd.DataFrame(
-        [
-            {"arm": row, "repeat": r, "corruption": kind, "severity": s, "error": 0.1 * s + 0.01 * r + shift}
-            for row in emcmc_corrupted.ROWS
-            for r in range(2)
-            for s in range(1, 6)
-            for kind, shift in (("fog", 0.0), ("snow", 0.04))
-        ]
-        + [{"arm": row, "repeat": 0, "corruption": "none", "severity": 0, "error": 0.0} for row in emcmc_corrupted.ROWS]
-    )
+    table = crossed(arm=list(emcmc_corrupted.ROWS), repeat=range(2), severity=range(6), corruption=["fog", "snow"])
+    table["error"] = 0.1 * table["severity"] + 0.01 * table["repeat"] + 0.04 * (table["corruption"] == "snow")
     run: Any = SimpleNamespace(
         part="cifar10-c",
         table=lambda name: table,

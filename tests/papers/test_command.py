@@ -34,16 +34,12 @@ def test_a_dry_run_and_a_list_run_nothing(tmp_path: Path, capsys: pytest.Capture
     command = ["reproduce", "table4", "fig5", "--scale", "cpu", "--store", str(tmp_path / "store")]
     assert main([*command, "--dry-run"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert (
-        "8 unique chains, 40,000,000 gradient evaluations; sharing chains between experiments saves 40,000,000" in said
-    )
+    saved = "8 unique chains, 40,000,000 gradient evaluations; sharing chains between experiments saves 40,000,000"
+    assert saved in said
     assert main([*command, "--list"]) == 0
     said = capsys.readouterr().out
-    assert (
-        all(f"\n{scale}: {SCALES[scale]}; estimated hours" in said for scale in ("cpu", "gpu", "paper"))
-        and "table4" in said
-    )
-    assert "table5" not in said and rc.reproduce(names="fig5", list=True) == []
+    assert all(f"\n{scale}: {SCALES[scale]}; estimated hours" in said for scale in ("cpu", "gpu", "paper"))
+    assert "table4" in said and "table5" not in said and rc.reproduce(names="fig5", list=True) == []
     assert rc.reproduce(names="fig5", dry_run=True, store=str(tmp_path / "store")) == []
     assert not (tmp_path / "store").exists()
 
@@ -109,9 +105,8 @@ def stopped_and_gone_on(command: list[str], tmp_path: Path, capsys: pytest.Captu
     assert part["status"] == "done"
     assert hours(tmp_path)["fig5"] == max(part["chain_seconds"] / 2, part["seconds"]) / 3600
     assert main([*command, "--max-hours", "1e-9"]) == 0  # no time to style again costs nothing that is there
-    assert (
-        "this time unfinished" in (said := capsys.readouterr().out) and "the result of before is left as it is" in said
-    )
+    said = capsys.readouterr().out
+    assert "this time unfinished" in said and "the result of before is left as it is" in said
     assert about(tmp_path, "fig5")["parts"]["mixture"]["status"] == "done"
     (run,) = (tmp_path / "runs").glob("smoke-fig5-mixture-*")
     assert not (run / "report.html").exists()
@@ -140,9 +135,17 @@ def with_part(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
     monkeypatch.setattr(fig1, "STUDY", changed)
 
 
-def test_results_outlive_a_call_that_has_no_data(
+def test_results_outlive_calls_that_cannot_make_them_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A call without the data, one that fails, and one that is stopped."""
+
+    def fails(work: Any) -> Any:
+        raise RaychainsError("out of luck")
+
+    def stopped(work: Any) -> Any:
+        raise KeyboardInterrupt
+
     (tmp_path / "data").mkdir()
     store = tmp_path / "store"
     command = ["reproduce", "fig1", "--scale", "cpu", "--store", str(store), "--data-root", str(tmp_path / "data")]
@@ -153,36 +156,15 @@ def test_results_outlive_a_call_that_has_no_data(
     assert main(command) == 0
     said = capsys.readouterr().out
     assert "this time not run: CIFAR-10 is not in the data root; the result of before is left as it is" in said
+    with_part(monkeypatch, computed=fails)
+    assert main(command) == 3
+    said, error = capsys.readouterr()
+    assert "1 part failed: fig1 (schedules)" in error and "index: " in said
+    with_part(monkeypatch, computed=stopped)
+    assert main(command) == 130
+    assert capsys.readouterr().err.endswith("To go on: the same command\n")
     assert about(store, "fig1", "cpu")["parts"]["schedules"]["status"] == "done"
     assert (store / "reproduce/cpu/fig1/table.md").read_text() == before
-
-
-def test_results_outlive_a_failure_which_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["reproduce", "fig1", "--scale", "cpu", "--store", str(tmp_path)]
-    assert main(command) == 0
-
-    def fails(work: Any) -> Any:
-        raise RaychainsError("out of luck")
-
-    with_part(monkeypatch, computed=fails)
-    capsys.readouterr()
-    assert main(command) == 3
-    said = capsys.readouterr()
-    assert "1 part failed: fig1 (schedules)" in said.err and "index: " in said.out
-    assert about(tmp_path, "fig1", "cpu")["parts"]["schedules"]["status"] == "done"
-
-
-def test_ctrl_c_in_a_computation_says_how_it_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def stopped(work: Any) -> Any:
-        raise KeyboardInterrupt
-
-    with_part(monkeypatch, computed=stopped)
-    assert main(["reproduce", "fig1", "--scale", "cpu", "--store", str(tmp_path)]) == 130
-    assert capsys.readouterr().err.endswith("To go on: the same command\n")
 
 
 def test_a_folder_of_results_has_one_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,21 +208,24 @@ def test_seconds_are_those_of_all_calls_until_a_part_was_done(status: str, chain
     assert plan_status.spent({"chains": ["a"], "seconds": 7.0}, {}) == 7
 
 
-def test_measures_need_predictions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("asked", "refusal"),
+    [
+        ("fig4 --keep-predictions none", "--keep-predictions must be auto or all"),
+        (
+            "fig5 --on-divergence drop-chain --dry-run",
+            "--on-divergence must be stop or restart-cycle, got 'drop-chain': a table needs every chain",
+        ),
+    ],
+)
+def test_a_table_needs_every_chain_and_its_predictions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: str, refusal: str
+) -> None:
     """It is said before anything runs."""
-    options = ["--scale", "cpu", "--store", str(tmp_path), "--keep-predictions", "none"]
-    assert main(["reproduce", "fig4", *options]) == 2
-    assert "keep_predictions must be auto or all" in capsys.readouterr().err.replace(
-        "--keep-predictions", "keep_predictions"
-    )
-    assert not (tmp_path / "chains").exists()
-
-
-def test_a_table_needs_every_chain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--scale", "cpu", "--store", str(tmp_path), "--on-divergence", "drop-chain", "--dry-run"]
-    assert main(["reproduce", "fig5", *options]) == 2
+    assert main(["reproduce", *asked.split(), "--scale", "cpu", "--store", str(tmp_path)]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "--on-divergence must be stop or restart-cycle, got 'drop-chain': a table needs every chain" in said
+    assert refusal in said.replace("keep_predictions", "--keep-predictions")
+    assert not (tmp_path / "chains").exists()
 
 
 def test_evaluations_show_no_progress_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,22 +5,18 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from raychains import schedules
-from raychains.data import standins
-from raychains.data.prepared import local_preparation
 from raychains.data.root import rooted
 from raychains.papers import plan_status
 from raychains.papers.csgmcmc import cifar, fig3a, fig3b, fig3c, table1, table2, table3
 from raychains.planning.presets.named import named
-from tests.papers.planned import chains, digests, drawn, every, planned
+from tests.papers.planned import chains, crossed, digests, drawn, every, planned
 
 TABLE1 = """SGD 5.29±.15/23.61±.09 · SGDM 5.17±.09/22.98±.27 · Snapshot-SGD 4.46±.04/20.83±.01 ·
 Snapshot-SGDM 4.39±.01/20.81±.10 · SGLD 5.20±.06/23.23±.01 · cSGLD 4.29±.06/20.55±.06 ·
@@ -33,13 +29,6 @@ TABLE3 = (
     "SGDM .9595/76.046/92.776 · Snapshot-SGDM .8941/77.142/93.344 · SGHMC .9308/76.274/92.994 · cSGHMC "
     ".8882/77.114/93.524"
 )
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = standins.make(tmp_path_factory.mktemp("cifar") / "data")
-    with rooted(str(folder)):
-        yield folder
 
 
 def published(name: str) -> dict[tuple[str, str, str], tuple[float, float]]:
@@ -160,47 +149,29 @@ def test_a_hill_is_above_the_line_between_the_ends() -> None:
 
 def test_figures_are_drawn_from_their_tables_alone() -> None:
     value = {("csgld", 2): 30.0, ("csgld", 4): 28.0, ("snapshot-sgd", 2): 31.0, ("snapshot-sgd", 4): 30.0}
-    cells = pd.DataFrame([
-        {"part": "cifar10", "row": str(m), "column": method, "repeat": r, "value": v + r}
-        for (method, m), v in value.items() for r in range(3)
-    ])  # fmt: skip
+    cells = crossed(part="cifar10", key=list(value), repeat=range(3))
+    cells = cells.assign(column=cells["key"].str[0], row=cells["key"].str[1].astype(str))
+    cells["value"] = cells["key"].map(value) + cells["repeat"]
     axis = drawn("fig3c", {"cells": cells}).axes[0]
     means = [np.asarray(line.get_ydata()).tolist() for line in axis.lines if line.get_linestyle() != "None"]
     assert means == [[31.0, 29.0], [32.0, 31.0]]
 
-    points = pd.DataFrame(
-        [
-            {
-                "part": "cifar10",
-                "row": row,
-                "repeat": r,
-                "index": i,
-                "group": i // 3,
-                "x": float(i),
-                "y": float(r),
-                "stress": 0.1,
-            }
-            for row in ("csgld", "sgld")
-            for r in range(2)
-            for i in range(6)
-        ]
-    )
+    points = crossed(part="cifar10", row=["csgld", "sgld"], repeat=range(2), index=range(6), stress=0.1)
+    points = points.assign(group=points["index"] // 3, x=points["index"] * 1.0, y=points["repeat"] * 1.0)
     axis = drawn("fig3a", {"cells": cells, "map": points}).axes[0]
     assert [len(np.asarray(line.get_xdata())) for line in axis.lines] == [6, 6]  # of the first repeat
     assert [text.get_text() for text in axis.texts] == ["1", "2"]
 
-    line = pd.DataFrame([
-        {"part": "cifar10", "row": row, "chain": chain, "pair": chain, "t": t, "error": 10.0 + chain + t}
-        for row in fig3b.ROWS for chain in range(2) for t in (0.0, 0.5, 1.0)
-    ])  # fmt: skip
+    line = crossed(part="cifar10", row=list(fig3b.ROWS), chain=range(2), t=[0.0, 0.5, 1.0])
+    line = line.assign(pair=line["chain"], error=10.0 + line["chain"] + line["t"])
     axis = drawn("fig3b", {"cells": cells, "paths": line}).axes[0]
     assert len(axis.lines) == 3 * (2 + 1)
     assert np.asarray(axis.lines[2].get_ydata()).tolist() == [10.5, 11.0, 11.5]
 
 
-def test_imagenet_is_run_where_there_are_gpus_and_pictures(root: Path) -> None:
-    assert "ImageNet is not in the data root" in planned("table3", "cpu")["imagenet"].lacks
-    local_preparation.prepare(standins.pictures_of(root), root / "imagenet")
+def test_imagenet_is_run_where_there_are_gpus_and_pictures(root: Path, tmp_path: Path) -> None:
+    with rooted(str(tmp_path)):
+        assert "ImageNet is not in the data root" in planned("table3", "cpu")["imagenet"].lacks
     part = planned("table3", "cpu")["imagenet"]
     assert "scales gpu and paper" in part.lacks and not part.refused and not part.comparisons
     part = planned("table3", "smoke")["imagenet"]

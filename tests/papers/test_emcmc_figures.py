@@ -16,14 +16,13 @@ import pytest
 from raychains import papers as rp
 from raychains.core.config import Compare
 from raychains.core.spec import Part
-from raychains.data import standins
-from raychains.data.root import rooted
 from raychains.papers.emcmc import ablations, emcmc_chains, emcmc_fig2, emcmc_fig3, emcmc_fig4, emcmc_fig5, last_samples
 from raychains.papers.emcmc.emcmc_fig2 import LARGE, flat_share
 from raychains.papers.study import Study
 from raychains.planning.presets import arms as presets
 from raychains.samplers.emcmc import EntropyMCMC
 from raychains.schedules import Constant
+from tests.papers.planned import crossed
 
 MINE: Mapping[str, Study] = {
     module.STUDY.name: module.STUDY for module in (emcmc_fig2, emcmc_fig3, emcmc_fig4, emcmc_fig5, ablations)
@@ -89,14 +88,13 @@ def test_ablations_share_the_chains_of_equal_settings() -> None:
 
 
 @pytest.mark.parametrize("scale", ["cpu", "gpu"])
-def test_what_entropy_mcmc_is_compared_with_in_table_3_has_its_cost(scale: str, tmp_path: Path) -> None:
+def test_what_entropy_mcmc_is_compared_with_in_table_3_has_its_cost(scale: str, root: Path) -> None:
     """As many samples, batches of one size, noise throughout for SGLD; SGD predicts with its last iterate."""
     preset = ablations.preset(scale)
     task = {"digits": "digits", "cifar10-resnet18": "cifar10-lenet"}[
         preset.task
     ]  # the same settings, without its network
-    with rooted(str(standins.make(tmp_path / "data"))):
-        arms = presets.arms_of(dataclasses.replace(preset, task=task), Compare()).comparison.arms
+    arms = presets.arms_of(dataclasses.replace(preset, task=task), Compare()).comparison.arms
     (sgd, sgld, emcmc) = (
         arm.chains[0][0]
         for variant, arm in zip(preset.variants, arms, strict=True)
@@ -114,19 +112,10 @@ def test_what_entropy_mcmc_is_compared_with_in_table_3_has_its_cost(scale: str, 
 
 
 def test_a_samples_cost_counts_the_steps_that_were_made() -> None:
-    schedule = Constant(lr=0.1, steps=200, thinning=20)
-    spec = _Chain(schedule=schedule, steps=200)
+    kind = Part(kind=EntropyMCMC.kind, revision=EntropyMCMC.revision)
+    spec = SimpleNamespace(schedule=Constant(lr=0.1, steps=200, thinning=20).part(), steps=200, sampler=kind)
     # The third draw of θ, at step 60 of 200, of chains of 10 epochs; θₐ has indices of its own.
     assert emcmc_fig3.spent(spec, 2, "theta", 10) == pytest.approx(3)  # type: ignore[arg-type]
-
-
-class _Chain:
-    """What `emcmc_fig3.spent` looks at of a spec."""
-
-    def __init__(self, schedule: Constant, steps: int) -> None:
-
-        self.schedule, self.steps = schedule.part(), steps
-        self.sampler = Part(kind=EntropyMCMC.kind, revision=EntropyMCMC.revision)
 
 
 def drawn(name: str, tables: Mapping[str, pd.DataFrame], scale: str = "cpu") -> list[str]:
@@ -140,56 +129,33 @@ def drawn(name: str, tables: Mapping[str, pd.DataFrame], scale: str = "cpu") -> 
 
 
 def test_a_spectrum_is_thinned_to_the_same_ranks_of_every_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [
-        {"part": "cifar10", "row": "sgd", "repeat": r, "rank": k, "eigenvalue": 1 / k, "trace": 2.0}
-        for r in range(3) for k in (1, 2, 3, 5, 8)
-    ]  # fmt: skip
+    rows = crossed(part="cifar10", row="sgd", repeat=range(3), rank=[1, 2, 3, 5, 8], eigenvalue=1.0, trace=2.0)
     monkeypatch.setattr(rp, "last_samples", lambda run, variants: [], raising=False)
-    monkeypatch.setattr(rp, "of_each", lambda *given: rows, raising=False)
+    monkeypatch.setattr(rp, "of_each", lambda *given: rows.to_dict("records"), raising=False)
     monkeypatch.setattr(last_samples, "cells", lambda *given: [])
     found = emcmc_fig4.tables(SimpleNamespace(part="cifar10"))["spectrum"]  # type: ignore[arg-type]
     assert [(row["repeat"], row["rank"]) for row in found] == [(r, k) for r in range(3) for k in (1, 5)]
 
 
 def test_figures_are_drawn_from_tables_alone() -> None:
-    grid = [(row, repeat) for row in last_samples.STYLES for repeat in range(2)]
-    spectrum = [
-        {"part": "cifar10", "row": row, "repeat": r, "rank": k, "eigenvalue": (1 + r) / k}
-        for row, r in grid
-        for k in (1, 2, 9)
-    ]
-    assert drawn("emcmc-fig4", {"spectrum": pd.DataFrame(spectrum)}) == ["spectrum"]
-    around = [
-        {"part": "cifar10", "row": row, "repeat": r, "distance": d, "train_nll": 1 + d, "test_error": 20 + d + r}
-        for row, r in grid for d in (0.0, 2.0)
-    ]  # fmt: skip
-    between = [
-        {"part": "cifar10", "repeat": r, "t": t, "test_error": 20.0 + r} for r in range(2) for t in (0.0, 0.5, 1.0)
-    ]
-    assert drawn("emcmc-fig5", {"around": pd.DataFrame(around), "between": pd.DataFrame(between)}) == ["around"]
-    curve = [
-        {"part": "mnist", "row": row, "epochs": e, "nll": 1 / e, "error": 9 / e, "nll_sd": 0.1, "error_sd": math.nan}
-        for row in emcmc_fig3.NAMES for e in (0.5, 1.0)
-    ]  # fmt: skip
-    assert drawn("emcmc-fig3", {"curve": pd.DataFrame(curve)}) == ["convergence-mnist"]
-    cells = [
-        {"row": row, "column": "error", "repeat": r, "value": 3.0 + r}
-        for row in ablations.labels("smoke")
-        for r in range(2)
-    ]
-    assert drawn("emcmc-ablations", {"cells": pd.DataFrame(cells)}, "smoke") == ["ablations"]
-    points = [
-        {"part": part, "row": m, "variable": v, "what": what, "at": 0, "x": 0.1, "y": 0.2}
-        for part in ("large-step", *emcmc_fig2.STARTS)
-        for m, v in (("sgd", "theta"), ("sgld", "theta"), ("emcmc", "theta"), ("emcmc", "anchor"))
-        for what in ("end", "path")
-    ]
-    shares = [
-        {"part": p, "row": m, "variable": "theta", "step": k, "share": 0.5}
-        for p in ("large-step", "small-step")
-        for m in emcmc_fig2.NAMES
-        for k in (40, 80)
-    ]
-    bars = [{"variable": v, "centre": c, "density": 0.3} for v in ("theta", "anchor") for c in (-1.0, 1.0)]
-    made = {"points": pd.DataFrame(points), "curve": pd.DataFrame(shares), "histogram": pd.DataFrame(bars)}
-    assert drawn("emcmc-fig2", made) == ["landscape", "from-sharp", "from-flat", "shares"]
+    of = {"part": "cifar10", "row": list(last_samples.STYLES), "repeat": range(2)}
+    spectrum = crossed(**of, rank=[1, 2, 9])
+    spectrum["eigenvalue"] = (1 + spectrum["repeat"]) / spectrum["rank"]
+    assert drawn("emcmc-fig4", {"spectrum": spectrum}) == ["spectrum"]
+    around = crossed(**of, distance=[0.0, 2.0])
+    around = around.assign(train_nll=1 + around["distance"], test_error=20 + around["distance"] + around["repeat"])
+    between = crossed(part="cifar10", repeat=range(2), t=[0.0, 0.5, 1.0], test_error=20.0)
+    assert drawn("emcmc-fig5", {"around": around, "between": between}) == ["around"]
+    curve = crossed(part="mnist", row=list(emcmc_fig3.NAMES), epochs=[0.5, 1.0], nll_sd=0.1, error_sd=math.nan)
+    curve = curve.assign(nll=1 / curve["epochs"], error=9 / curve["epochs"])
+    assert drawn("emcmc-fig3", {"curve": curve}) == ["convergence-mnist"]
+    cells = crossed(row=list(ablations.labels("smoke")), column="error", value=[3.0, 4.0])
+    assert drawn("emcmc-ablations", {"cells": cells}, "smoke") == ["ablations"]
+    parts, methods = ["large-step", *emcmc_fig2.STARTS], list(emcmc_fig2.NAMES)
+    both = {"variable": ["theta", "anchor"], "what": ["end", "path"], "at": 0, "x": 0.1, "y": 0.2}
+    tables = {
+        "points": crossed(part=parts, row=methods, **both),
+        "curve": crossed(part=["large-step", "small-step"], row=methods, variable="theta", step=[40, 80], share=0.5),
+        "histogram": crossed(variable=["theta", "anchor"], centre=[-1.0, 1.0], density=0.3),
+    }
+    assert drawn("emcmc-fig2", tables) == ["landscape", "from-sharp", "from-flat", "shares"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import re
 from pathlib import Path
 from typing import get_args
@@ -18,7 +17,7 @@ from raychains.papers.pages import EMPTY as EMPTY_CELLS
 from raychains.papers.pages import Folder
 from raychains.papers.study import Study, printed
 from raychains.store import Storage
-from tests.papers.planned import every, planned
+from tests.papers.planned import every, needs_data, planned
 from tests.spread import spread
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +29,7 @@ REGRESSIONS = {"bde-table", "uci-table", *STUDIES}
 
 
 @pytest.mark.parametrize("name", every())
-def test_claims_and_published_values_are_of_cells_that_there_are(name: str) -> None:
+def test_claims_and_published_values_can_be_judged_and_are_of_cells_that_there_are(name: str) -> None:
     one = every()[name]
     assert len({(c.name, c.part) for c in one.claims}) == len(one.claims)
     assert set(one.needs) == {name for part in one.parts for name in part.data}
@@ -44,9 +43,19 @@ def test_claims_and_published_values_are_of_cells_that_there_are(name: str) -> N
         assert all((v.part, v.row, v.column) in cells for v in one.values if v.part in parts), scale
         assert bool(one.settings(scale)) == ((name, scale) not in EMPTY), scale
         assert one.differences_at(scale) or (name, scale) in {("table1", "paper")}, scale
+    for c in one.claims:
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", c.name) and c.text.strip()
+        assert c.direction in get_args(Direction) and c.rule in get_args(Rule)
+        assert c.scales and set(c.scales) <= set(ALL)
+        assert (c.rule == "one-sample") == (not isinstance(c.right, Of))
+        assert isinstance(c.right, Of) or math.isfinite(c.right)
+        assert 0 <= c.tolerance < math.inf and (c.tolerance == 0 or c.direction == "equal")
+    for v in one.values:
+        assert v.provenance in published_table.MARKS and v.summary.n >= 0
+        assert math.isnan(v.summary.se) or 0 <= v.summary.se < math.inf
 
 
-@pytest.mark.skipif("RAYCHAINS_DATA" not in os.environ, reason="RAYCHAINS_DATA is not set: it names the data root")
+@needs_data
 @pytest.mark.parametrize(
     ("name", "scale"),
     [
@@ -58,20 +67,6 @@ def test_no_part_is_refused_at_a_larger_scale(name: str, scale: str) -> None:
     """Parts may lack data. cpu is planned with the committed results, and the regression tables in a test of their
     own."""
     assert {part: one.refused for part, one in planned(name, scale).items() if one.refused} == {}
-
-
-@pytest.mark.parametrize("one", every().values(), ids=every())
-def test_claims_and_published_values_can_be_judged(one: Study) -> None:
-    for c in one.claims:
-        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", c.name) and c.text.strip()
-        assert c.direction in get_args(Direction) and c.rule in get_args(Rule)
-        assert c.scales and set(c.scales) <= set(ALL)
-        assert (c.rule == "one-sample") == (not isinstance(c.right, Of))
-        assert isinstance(c.right, Of) or math.isfinite(c.right)
-        assert 0 <= c.tolerance < math.inf and (c.tolerance == 0 or c.direction == "equal")
-    for v in one.values:
-        assert v.provenance in published_table.MARKS and v.summary.n >= 0
-        assert math.isnan(v.summary.se) or 0 <= v.summary.se < math.inf
 
 
 @pytest.mark.parametrize("one", every().values(), ids=every())

@@ -17,10 +17,12 @@ from tests.papers.one_pool import one_pool
 
 ROOT = Path(rc.__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "own_table.py"
-TABLE = (
-    "from raychains import papers as rp\n{name} = rp.Study(name={study!r}, columns=[], task='digits', "
-    "sizes={{'cpu': rp.Size(repeats=1)}})\n"
-)
+ONE = """from raychains import papers as rp
+A = rp.Study(name='one', columns=[], task='digits', sizes={'cpu': rp.Size(repeats=1)})
+"""
+TWO = ONE + ONE.replace("A =", "B =").replace("one", "two")
+GOT = r"got '\S*table.py'"
+EACH, IMPORTED = "NAMES must be files", f"NAMES must be a file that can be imported, {GOT}:"
 
 
 @pytest.fixture(autouse=True)
@@ -65,37 +67,27 @@ def test_the_example_runs_and_the_same_command_runs_nothing_again(
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        (None, "", r"NAMES must be a file that exists, got '\S*table.py'"),
-        ("x = 1\n", "", r"NAMES must be files that declare one Study each, got '\S*table.py', which has none"),
+        (None, "", f"NAMES must be a file that exists, {GOT}"),
+        ("x = 1\n", "", f"{EACH} that declare one Study each, {GOT}, which has none"),
         (
-            TABLE.format(name="A", study="one") + TABLE.format(name="B", study="two"),
+            TWO,
             "",
-            r"NAMES must be files that declare one Study each, got '\S*table.py', which has one and two",
+            f"{EACH} that declare one Study each, {GOT}, which has one and two",
         ),
+        (ONE.replace("one", "table2"), "", f"{EACH} of studies with names of their own, {GOT}, which has table2"),
         (
-            TABLE.format(name="A", study="table2"),
-            "",
-            r"NAMES must be files of studies with names of their own, got '\S*table.py', which has table2",
-        ),
-        (
-            TABLE.format(name="A", study="My table"),
+            ONE.replace("one", "My table"),
             "--list",
-            r"NAMES must be a file that can be imported, got '\S*table.py': UserError: name must be lower-case words "
-            r"joined by hyphens, as table-1, got 'My table'",
+            f"{IMPORTED} UserError: name must be lower-case words joined by hyphens, as table-1, got 'My table'",
         ),
-        (TABLE.format(name="A", study="one"), "--scale gpu", "--scale must be one of cpu for one, got 'gpu'"),
+        (ONE, "--scale gpu", "--scale must be one of cpu for one, got 'gpu'"),
+        (ONE, "--scale huge", "--scale must be one of cpu, gpu, paper, smoke, got 'huge'"),
         (
-            TABLE.format(name="A", study="one"),
-            "--scale huge",
-            "--scale must be one of cpu, gpu, paper, smoke, got 'huge'",
-        ),
-        (
-            TABLE.format(name="A", study="one").replace("'cpu'", "'huge'"),
+            ONE.replace("'cpu'", "'huge'"),
             "",
-            r"NAMES must be a file that can be imported, got '\S*table.py': UserError: one: sizes must be of smoke, "
-            r"cpu, gpu, paper, got \['huge'\]",
+            rf"{IMPORTED} UserError: one: sizes must be of smoke, cpu, gpu, paper, got \['huge'\]",
         ),
-        ("1 / 0\n", "", r"NAMES must be a file that can be imported, got '\S*table.py': ZeroDivisionError: .*"),
+        ("1 / 0\n", "", f"{IMPORTED} ZeroDivisionError: .*"),
     ],
 )
 def test_a_wrong_file_is_one_line(

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,14 +10,12 @@ from scipy import stats
 
 from raychains import papers as rp
 from raychains import samplers, schedules, tasks
-from raychains.data import standins
-from raychains.data.root import rooted
 from raychains.evaluation.regression import reduce_regression
 from raychains.papers.regression import bde_table, uci_table
 from raychains.papers.regression.regression_methods import EQUAL_COST, LABELS, MORE
 from raychains.papers.study import OURS, PUBLISHED
 from raychains.planning import gradient_evaluations
-from tests.papers.planned import chains, every, planned
+from tests.papers.planned import chains, every, needs_data, planned
 
 BDE = {
     ("airfoil", "bde-ensemble"): ((0.3650, 0.0038), (0.1760, 0.0043)),
@@ -31,12 +26,6 @@ BDE = {
 """RMSE and NLL by (part, row), mean and standard deviation over 5 seeds."""
 DROPOUT = {"concrete": (4.81, -2.94), "energy": (1.09, -1.72), "yacht": (0.72, -1.38), "protein": (4.27, -2.87)}
 NAMES = ("bde-table", "uci-table")
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Iterator[None]:
-    with rooted(str(standins.make(tmp_path / "data", corruptions=1))):
-        yield
 
 
 def test_bdes_numbers_are_the_published_ones_with_standard_errors() -> None:
@@ -78,9 +67,8 @@ def test_figures_of_standardised_targets_are_turned_into_the_targets_unit() -> N
     assert (rows["log_p"] - np.log(rows["scale"])).mean() == pytest.approx(own, rel=1e-12)  # as nll_original has it
 
 
+@needs_data
 def test_airfoils_published_numbers_are_in_the_unit_of_bdes_training_targets() -> None:
-    if not os.environ.get("RAYCHAINS_DATA"):
-        pytest.skip("RAYCHAINS_DATA is not set")
     task = tasks.make("uci-airfoil")
     assert getattr(task, "scale") == pytest.approx(uci_table.AIRFOIL_SD, abs=5e-5)  # noqa: B009
 
@@ -113,6 +101,7 @@ def test_methods_take_as_many_gradients_and_keep_as_many_draws(name: str) -> Non
                 assert schedules.build(spec.schedule).kept == size.draws
 
 
+@needs_data
 @pytest.mark.parametrize(
     ("name", "scale"),
     [
@@ -123,8 +112,6 @@ def test_methods_take_as_many_gradients_and_keep_as_many_draws(name: str) -> Non
     ],
 )
 def test_every_scale_can_be_planned_on_the_real_data(name: str, scale: str) -> None:
-    if not os.environ.get("RAYCHAINS_DATA"):
-        pytest.skip("RAYCHAINS_DATA is not set")
     for part, one in planned(name, scale).items():
         assert not one.refused and not one.lacks
         size = sizes(name, scale)[part]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from pathlib import Path
@@ -17,7 +16,7 @@ from raychains.papers import pages, plan_status
 from raychains.papers.claims import VERDICTS
 from raychains.papers.pages import Folder
 from raychains.store import Storage
-from tests.papers.planned import FEW, every
+from tests.papers.planned import FEW, every, needs_data
 from tests.spread import witnessed
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -74,10 +73,9 @@ def test_the_index_counts_their_claims_and_shows_their_figures(tmp_path: Path) -
         assert (state == "done") == all(part["status"] == "done" for part in parts)
 
 
+@needs_data
 @pytest.mark.parametrize("name", witnessed(NAMES, *FEW, "true-posterior"))
 def test_they_are_of_todays_chains_and_know_where_they_come_from(name: str) -> None:
-    if not os.environ.get("RAYCHAINS_DATA"):
-        pytest.skip("RAYCHAINS_DATA is not set: chains of data sets cannot be planned")
     about = json.loads((RESULTS / name / "about.json").read_text())
     experiment = every()[name]
     with rooted(None):
