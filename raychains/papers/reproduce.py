@@ -82,8 +82,8 @@ def plan(options: Reproduce) -> PlannedReproduction:
 
 def _measured(options: Reproduce, parts: Sequence[PlannedPart]) -> dict[str, float]:
     names = dict.fromkeys(p.experiment.name for p in parts)
-    root, prefix = Storage(options.to or options.store), prefix_of(options)
-    hours = {n: plan_status.measured(Folder(root, prefix, n).about(), options.scale, parts) for n in names}
+    place = place_of(options)
+    hours = {n: plan_status.measured(Folder(*place, n).about(), options.scale, parts) for n in names}
     return {name: taken for name, taken in hours.items() if taken is not None}
 
 
@@ -161,7 +161,7 @@ def reproduce(
         def run(workers: WorkerPool | None = None) -> None:
             for parts in experiments:
                 done.append(_Running(given, common, parts, Unclosed(called), clock, watch, workers).all())
-                pages.write_index(Storage(given.to or given.store), prefix_of(given), given.scale, own_tables)
+                pages.write_index(*place_of(given), given.scale, own_tables)
                 tell(done[-1])
 
         def run_on_ray() -> None:
@@ -197,13 +197,13 @@ def _check_folder(options: Reproduce) -> None:
 
 def index_of(options: Reproduce) -> str:
     """Return where the page over all experiments of the scale lies."""
-    name = "/".join(part for part in (prefix_of(options), "index.html") if part)
-    return Storage(options.to or options.store).location(name)
+    root, prefix = place_of(options)
+    return root.location("/".join(filter(None, (prefix, "index.html"))))
 
 
-def prefix_of(options: Reproduce) -> str:
-    """Return where the experiments' folders lie in the store; in a folder of their own they lie at its top."""
-    return "" if options.to else f"reproduce/{options.scale}"
+def place_of(options: Reproduce) -> tuple[Storage, str]:
+    """Return the root and the prefix of the experiments' folders: in a folder of their own they lie at its top."""
+    return (Storage(options.to), "") if options.to else (Storage(options.store), f"reproduce/{options.scale}")
 
 
 @dataclass
@@ -221,7 +221,7 @@ class _Running:
     def __post_init__(self) -> None:
         self.experiment = self.parts[0].experiment
         name, scale = self.experiment.name, self.options.scale
-        self.folder = Folder(Storage(self.options.to or self.options.store), prefix_of(self.options), name)
+        self.folder = Folder(*place_of(self.options), name)
         self.pieces = Folder(Storage(self.options.store), f"reproduce/{scale}", name)
 
     def all(self) -> Reproduced:
@@ -309,14 +309,8 @@ class _Running:
             with self._listening() as called:
                 result = sampling.execute("reproduce", options, comparison, called, None, self.workers, page=False)
             if sampled.views or sampled.measures:
-                asked: dict[str, Any] = {
-                    "views": sampled.views,
-                    "measures": sampled.measures,
-                    "reference": sampled.reference,
-                    "options": options,
-                    "page": False,
-                    "progress": False,
-                }
+                asked: dict[str, Any] = {name: getattr(sampled, name) for name in ("views", "measures", "reference")}
+                asked |= {"options": options, "page": False, "progress": False}
                 with self._listening() as called:
                     evaluating.evaluate(result.path, **asked, callback=called, worker_pool=self.workers)
             runs.append(CompletedRun(result.store, result.comparison, sampled.preset, part.name, scale))
