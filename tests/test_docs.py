@@ -59,7 +59,7 @@ def test_every_method_and_sampler_is_on_the_page() -> None:
     for name in METHODS:
         assert f"| `{name}` |" in SAMPLERS
     for kind in samplers.KINDS.values():
-        assert f"**{kind.__name__}**" in SAMPLERS and f"### {kind.__name__}\n" in SAMPLERS
+        assert f"| **{kind.__name__}**: " in SAMPLERS
 
 
 def test_every_option_is_on_the_page() -> None:
