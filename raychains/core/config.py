@@ -30,7 +30,7 @@ TASK = (
 SAMPLER = f"One of {' '.join(known_names('sampler'))}, or module:Class of your own"
 SCHEDULE = f"One of {' '.join(known_names('schedule'))}, or module:Class of your own"
 PRESET = (
-    "A named comparison instead, of arms that differ in one setting; it says task, sampler and schedule itself: "
+    "A named comparison of arms that differ in one setting; it sets task, sampler and schedule: "
     f"docs/reference/presets.md. One of {', '.join(known_names('preset'))}."
 )
 MOST_CHAINS = 10_000
@@ -91,7 +91,7 @@ class Common(Options):
     """Folder of the run store, or any URI that pyarrow knows (s3://bucket/prefix); default RAYCHAINS_STORE, else
     runs."""
     name: Text = None
-    """Name of the run; by default the task and the first digits of the plan's digest, so one plan has one name."""
+    """Name of the run; default the task and a hash of all settings, so that equal settings give the same name."""
     resume: bool = False
     """Continue the run of this name, if there is one: finished chains are not run again, stopped ones continue."""
     data_root: Text = None
@@ -99,63 +99,67 @@ class Common(Options):
     address: Text = None
     """Ray cluster to join, HOST:PORT; default RAY_ADDRESS, else Ray is started on this machine."""
     namespace: str = "raychains"
-    """Ray's namespace, in which the actors have their names: raychains/NAME/chain-worker-0-1a2b3c."""
+    """Ray's namespace for the names of worker processes, such as raychains/NAME/chain-worker-0-1a2b3c."""
     cpus_per_chain: Count = 1
-    """CPU cores per chain, which are also its torch threads. Another number makes other chains: keep it when you
-    resume."""
+    """CPU cores, and torch threads, per chain. Keep the number when you resume: another one rounds differently and
+    gives other samples."""
     gpus_per_chain: NotNegative = None
-    """GPUs per chain: 1/k shares one between k chains; default 1 where Ray has GPUs, else 0. 8 is eight workers of one
-    each."""
+    """GPUs per chain: 1/k shares one between k chains; a whole number above 1 runs the chain on as many workers with
+    one GPU each. Default 1 where Ray has GPUs, else 0."""
     workers_per_chain: MaybeCount = None
     """Processes that run each chain together, each with cpus_per_chain and at most one GPU; the batch is divided among
-    them. Samples do not depend on their number, given micro_batch."""
+    them. With the same micro_batch the samples are the same for any number."""
     accelerator_type: Text = None
     """Run chains, and evaluators with a share of a GPU, on GPUs of this type only, named as Ray does: A100, H100,
     T4."""
     concurrent: MaybeCount = None
-    """Largest number of chains that run at once; default as many as the cluster holds. On a cluster that was joined,
-    that many workers are requested even if no node has room yet, so that an autoscaler adds nodes."""
+    """Largest number of chains that run at once; default as many as the cluster holds. On an existing cluster (address)
+    so many workers are requested even if no node has room yet, so that an autoscaler adds nodes."""
     slot_timeout: MaybeDuration = None
-    """Time that a run without any running chain waits for room, in seconds or as 5min, 1h, before it ends, to be
-    resumed; default 15min if no node has room, and no limit if others occupy it."""
+    """Time that a run waits for free CPUs or GPUs while none of its chains runs, in seconds or as 5min, 1h; then it
+    ends and can be resumed. Default 15min if no node is large enough, no limit if others occupy it."""
     stall_timeout: Duration = 30.0
     """A running chain that makes no step for this long, or for 20 times its slowest step if that is longer, is reported
-    as stalled; after three times that another worker takes over. Before its second step the times are 10 and 60 times
-    this value. In seconds or as 30s, 5min. Evaluations are watched likewise: docs/reliability/failures.md"""
+    as stalled; after three times that another worker takes over. Before a chain's second step these times are 10 and 60
+    times this value. In seconds or as 30s, 5min. Evaluations are watched likewise: docs/reliability/failures.md"""
     evaluators: MaybeCount = None
-    """Evaluation workers; default one for every two slots, and one in all where they hold GPUs."""
+    """Evaluation workers; default one for every two chains that run at once, and one in all if evaluation workers have
+    GPUs."""
     gpus_per_evaluator: NotNegative = None
-    """GPUs per evaluation worker, 1/k or whole ones, which chains then do without; default 0: it predicts on the
-    CPU."""
+    """GPUs per evaluation worker, 1/k or whole ones, which are then not available to chains; default 0: it predicts on
+    the CPU."""
     checkpoint_every: Duration = 60.0
     """Time between checkpoints of each chain, in seconds or as 60s, 5min, 1h; ends of cycles have checkpoints as
     well."""
     max_failures: Natural = 3
-    """Losses of its worker in a row, without progress, that a chain survives; also how often on_divergence restarts
-    it."""
+    """How often in a row, without progress in between, a chain's worker may die before the chain is given up; also how
+    often on_divergence restarts a chain."""
     max_preemptions: MaybeNatural = None
-    """Times that a chain leaves a draining node, such as a preempted spot machine; default any number."""
+    """How often a chain may move away from a node that will be shut down soon, such as a preempted spot machine;
+    default any number."""
     on_divergence: Annotated[str, Form(metavar="{stop,restart-cycle,drop-chain}")] = "stop"
     """Action for a chain whose loss or parameters become non-finite, or whose loss leaves all bounds: stop gives it up,
     and its arms have no result; restart-cycle goes back to the start of its cycle with fresh noise; drop-chain
-    evaluates its arms without it."""
+    evaluates its arms without this chain."""
     bins: Annotated[int | None, Form(check=partial(integer, least=1, most=1000))] = None
     """Bins of calibration errors and reliability diagrams; default 15, or those that the run was evaluated with before.
-    8 is ATMC's number."""
+    The ATMC paper has 8."""
     keep_predictions: Annotated[str, Form(metavar="{auto,all,none}")] = "auto"
     """Keep samples' predictions in the store, for further measures without a forward pass; auto: all of a run if they
-    take at most 1 GB, else none. With measures, raychains evaluate treats auto as all, and refuses the value none."""
+    take at most 1 GB, else none. With measures, which read predictions again, raychains evaluate treats auto as all and
+    refuses none."""
     object_store_memory: MaybeCount = None
-    """Bytes of Ray's object store when Ray is started here; default 1 GB or 20 % of the memory, whichever is less."""
+    """Bytes of Ray's object store, which holds data that processes exchange, when Ray is started here; default 1 GB or
+    20 % of the memory, whichever is less."""
     callback: Names = ()
-    """Callbacks that get the run's events besides the terminal: jsonl (events in STORE/runs/NAME/events),
-    tensorboard, ray-metrics, wandb, mlflow (the last two are extras); module:Class is one of your own.
-    docs/how-to/monitor.md says what each gets."""
+    """Callbacks that get the run's events besides the terminal: jsonl (events in STORE/runs/NAME/events), tensorboard,
+    ray-metrics, wandb, mlflow (the last two are extras); module:Class is one of your own. docs/how-to/monitor.md says
+    what each gets."""
     log: Text = None
-    """A local file to append events to (of ticks one in ten seconds), one JSON object per line."""
+    """A local file to append events to, one JSON object per line; of ticks one in ten seconds."""
     tensorboard: Text = None
-    """Local folder of TensorBoard's files, which are written when it is given; default with --callback tensorboard:
-    STORE/runs/NAME/tensorboard where the store is a local folder."""
+    """Write TensorBoard's files to this local folder. With --callback tensorboard and a local store the default is
+    STORE/runs/NAME/tensorboard."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -182,66 +186,68 @@ class Sampling(Common):
     chains: Annotated[int, Form(check=partial(integer, least=1, most=MOST_CHAINS))] = 4
     """Parallel chains."""
     cycles: Annotated[IntegerPerSampler, Form(aliases=("-M",), per_sampler=True, check=positive_int)] = None
-    """M: how often a cyclical step size restarts."""
+    """M: number of cycles of a cyclical step size."""
     exploration: Annotated[PerSampler, Form(aliases=("--beta",), per_sampler=True, check=BETA)] = None
     """β in [0, 1): share of each cycle spent without noise."""
     samples_per_cycle: MaybeCount = None
     """Samples kept at the end of each cycle."""
     thinning: MaybeCount = None
-    """Steps between kept samples; default 1 for densities and an epoch for networks, or within cycles the share of one
-    that the task
-    names: half of one for a network of your own."""
+    """Steps between kept samples; default 1 for densities, an epoch for networks, and within cycles the share of an
+    epoch that the task sets (half an epoch for your own network)."""
     lr: Annotated[PerSampler, Form(per_sampler=True, check=positive)] = None
-    """Initial step size on the mean-loss scale, as in torch.optim.SGD. Here and wherever SAMPLER=… is shown, a
-    comparison's samplers may differ, as in sgld=.1,sghmc=.01; those that are not named have their defaults."""
+    """Initial step size on the mean-loss scale, as in torch.optim.SGD. In a comparison this and other options with
+    SAMPLER=… take values per sampler, as in sgld=.1,sghmc=.01; samplers that are not named have their defaults."""
     final_lr: Annotated[PerSampler, Form(per_sampler=True, check=positive)] = None
-    """Step size at the last step of a linear, exponential or decreasing schedule; default a hundredth of lr, of a
-    decreasing one what the task says."""
+    """Step size at the last step of a linear, exponential or decreasing schedule; default a hundredth of lr, and the
+    task's value for decreasing."""
     burn_in: Annotated[IntegerPerSampler, Form(per_sampler=True, check=integer)] = None
-    """Epochs (steps of a density) without noise at the start of the run, or of each cycle; instead of β."""
+    """Epochs (steps of a density) of optimisation without noise at the start of the run, or of each cycle; instead of
+    β."""
     temperature_ramp: Annotated[PerSampler, Form(per_sampler=True, check=fraction)] = None
-    """Share of the run (or cycle) over which T grows linearly from 0 once the noise sets in; default 0, at once."""
+    """Share of the run (or cycle) over which T grows linearly from 0 once the noise begins; default 0: at once."""
     momentum: Annotated[PerSampler, Form(per_sampler=True, check=fraction)] = None
     """Momentum m in [0, 1) of the methods that have it; the friction is 1 − m."""
     temperature: Annotated[PerSampler, Form(aliases=("-T",), per_sampler=True, check=at_least_0)] = None
     """Posterior temperature T: 1 samples the posterior, 0 optimises."""
     weight_decay: Annotated[PerSampler, Form(per_sampler=True, check=at_least_0)] = None
-    """Strength λ of the Gaussian prior N(0, 1/(Nλ)) on the mean-loss scale."""
+    """Strength λ of the Gaussian prior N(0, 1/(Nλ)), as in torch.optim.SGD: the loss is the mean over examples."""
     prior: Annotated[Sequence[str], Form(metavar="[PATTERN=]PRIOR …", objects=True)] = ()
     """The prior of a network's parameters, instead of weight_decay: gaussian:STD, fan-in:GAIN (N(0, GAIN²/fan_in) on
-    weights, N(0, 1) on others), laplace:SCALE, student-t:DF,SCALE; or one for each pattern of names, as in
+    weights, N(0, 1) on others), laplace:SCALE, student-t:DF,SCALE; or one for each pattern of parameter names, as in
     '*.weight=fan-in:1' '*.bias=gaussian:1'. docs/how-to/own-model.md"""
     batch_size: MaybeCount = None
     """Examples per gradient step."""
     micro_batch: MaybeCount = None
-    """Examples of the pieces that a batch's gradient is added up from, each normalised by itself in BatchNorm; default
-    the whole batch, or a worker's share of it."""
+    """Number of examples per piece when a batch is processed in pieces; BatchNorm normalises each piece by itself.
+    Default the whole batch, or a worker's share of it."""
     batchnorm: Annotated[str | None, Form(metavar="{keep,reestimate,shared,refuse}")] = None
-    """BatchNorm's running statistics in samples: keep the chain's, reestimate by a pass over the training data, shared
-    (the chain's for draws of other variables, too: an ablation), or refuse."""
+    """BatchNorm's running statistics in samples; keep: the chain's; reestimate: by a pass over the training data;
+    shared: the chain's for all variables, an ablation; refuse: an error. docs/reference/samplers.md"""
     precision: Annotated[str, Form(metavar="{fp32,tf32,bf16,fp64}")] = "fp32"
-    """Arithmetic of the network: tf32 rounds factors of products (GPUs), bf16 runs the forward pass in half precision;
-    parameters, sampler and loss stay in single precision then. docs/concepts/execution.md says what is exact where."""
+    """Arithmetic of the network; tf32: faster, less exact matrix products on GPUs; bf16: the forward pass in half
+    precision, while parameters, sampler and loss stay in single precision. docs/concepts/execution.md says what is
+    exact where."""
     compile: Annotated[str, Form(metavar="{none,default,cuda-graphs}")] = "none"
-    """torch.compile of the network's forward pass (cuda-graphs: and a GPU records gradients), or of steps of a density
-    or a microcanonical pack; never exact on resume."""
+    """default: torch.compile of the network's forward pass, or of steps of a density or a microcanonical pack;
+    cuda-graphs: a GPU also records gradients. A resumed chain is then not exact."""
     pack: Annotated[str, Form(metavar="WIDTH", check=pack_width)] = "none"
     """Chains that one worker steps as one vectorised program: a number, auto (up to 20, for small networks of linear
-    layers), or none. It pays where a step is short; chains of another width are other chains.
-    docs/concepts/execution.md"""
+    layers), or none. It pays off if a step is short. Another width gives other samples. docs/concepts/execution.md"""
     fast: bool = False
-    """Let a GPU tune its kernels and use those that are not reproducible: the same law, other bytes on resume."""
+    """Let a GPU tune its kernels and use those that are not reproducible: a resumed chain gives other samples of the
+    same distribution."""
     exact: bool = True
-    """Try your own task before it first runs, and refuse it if its chain depends on more than a checkpoint holds. With
-    --no-exact it runs, marked as not exact on resume, and a GPU's kernels are as for fast."""
+    """Try your own task before it first runs, and refuse it if its chain depends on state that no checkpoint holds,
+    such as a counter in the model. With --no-exact it runs, marked as not exact on resume, and GPU kernels are as for
+    fast."""
     init_from: Annotated[str | None, Form(objects=True, check=check_start)] = None
     """File at which all chains start: safetensors, or a torch state dict (its content is part of the chain's digest);
     in Python also a module or a state dict. Or deep-ensemble[:epochs,patience]: each chain starts at a member of a deep
     ensemble, which is trained first and stopped early, as those of mile do; none starts them at random.
     docs/concepts/execution.md"""
     init_strict: bool = True
-    """Require that init_from has all tensors of the network and no others. Otherwise those that fit by name and shape
-    are taken, the rest is initialised by seed 0, and the plan lists both."""
+    """Require that init_from has all tensors of the network and no others. With --no-init-strict tensors that fit by
+    name and shape are taken, the rest is initialised with seed 0, and the plan lists both."""
     sample_only: Patterns = ()
     """Shell patterns of the parameters to sample, e.g. 'fc.*'; the others stay at init_from, which is needed."""
     sampler_settings: Settings = ()
@@ -253,14 +259,14 @@ class Sampling(Common):
     train_subset: MaybeCount = None
     """Training examples that are used, each class's share kept (image tasks); default all."""
     val_split: NotNegative = None
-    """Share (below 1) or number of the training examples that is held out as the split val; default none, in a sweep
-    .1 where the task has no val."""
+    """Share (below 1) or number of the training examples held out as the split val; default none, in a sweep .1 if the
+    task has no split val."""
     seed: Natural = 0
     """Seed of all random streams."""
     repeats: Annotated[int | None, Form(check=partial(integer, least=1, most=MOST_REPEATS))] = None
     """Independent repetitions, for standard errors."""
     lanes: MaybeCount = None
-    """Repeats that one process stacks (densities); default all of them."""
+    """Number of repeats that one process runs together, stacked (densities); default all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,8 +275,8 @@ class _OfTask(Sampling):
 
     task: Annotated[str, Form(objects=True, help=TASK)] = "digits"
     backend: Annotated[str, Form(metavar="{ray,process}")] = "ray"
-    """Where chains and evaluators run: in processes of Ray, or without Ray as threads of this process, on its CPU and
-    one chain (or pack) at a time. The samples are the same; for small tasks process starts seconds earlier."""
+    """Where chains and evaluators run; ray: in processes of Ray; process: as threads of this process on its CPU, one
+    chain (or pack) at a time. The samples are the same; for small tasks process starts seconds earlier."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -335,15 +341,16 @@ class Fit(_OfTask):
     """As of `Local`."""
 
     budget: MaybeCount = None
-    """Epochs of all chains together, those of pilots included; default 1000."""
+    """Epochs of all chains together, pilots included; default 1000."""
     minutes: Positive = None
-    """Time instead of a budget: it is turned into epochs once, by the first few that are run, and stored."""
+    """Time instead of a budget. The first epochs are timed, and the resulting number of epochs is stored."""
     folds: MaybeCount = None
-    """Different parts of the training data that are held out in turn; default 3 with fewer than 600 examples, else 1. A
-    task with a split val is judged on that."""
+    """Number of parts of the training data that are held out in turn; default 3 with fewer than 600 examples, else 1. A
+    task with a split val is judged on it instead."""
     reference: bool = False
     """Train one AdamW network and a deep ensemble of five as well, each stopped early and with at most a fifth of the
-    budget, which is not counted; the table reference has paired differences on the examples of the run's evaluation."""
+    budget. Their epochs are not counted. The table `reference` has paired differences on the examples of the run's
+    evaluation."""
     pack: Annotated[str, Form(metavar="WIDTH", check=pack_width)] = "auto"
     """As for raychains run; the default packs the chains of small networks of linear layers."""
 
@@ -364,7 +371,7 @@ class Compare(_OfTask):
         Form(
             objects=True,
             check=check_name,
-            help="Methods to compare; default the task's. One that names its schedule, like csgld, has only that "
+            help="Methods to compare; default the task's. A method with a fixed schedule, like csgld, has only that "
             f"schedule's arms. {SAMPLER}.",
         ),
     ] = ()
@@ -435,9 +442,9 @@ class Local(_OfTask):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Compare):
-    """Estimate the cost of a comparison without running it: the options are those of raychains compare.
+    """Estimate the cost of a comparison without running it.
 
-    Of the options of running, workers and GPUs of a chain and the store have a say, the others change nothing.
+    Of the options about running, only the store and a chain's workers and GPUs matter.
     Prints arms and unique chains, gradient evaluations, device hours and their price, and bytes of samples, checkpoints
     and predictions. Chains that the store holds already cost nothing.
 
@@ -445,21 +452,21 @@ class Plan(Compare):
     """
 
     images_per_second: Positive = None
-    """Gradient evaluations a second of one device, for hours: measure it with benchmarks/chain.py --device cuda."""
+    """Speed of one device in gradient evaluations per second, to estimate the hours; measure it with
+    benchmarks/chain.py --device cuda."""
     measured_on: Text = None
-    """A run, STORE/runs/NAME, whose finished chains tell the gradient evaluations a second of one worker, instead of
-    images_per_second."""
+    """A run, STORE/runs/NAME, whose finished chains give the speed of one worker, instead of images_per_second."""
     price: Positive = None
     """Price of one device for an hour, in any currency."""
     devices: MaybeCount = None
-    """Devices that there are, for days; default one for every worker of every chain."""
+    """Number of devices, to estimate the days; default one for every worker of every chain."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(Run):
-    """Find good settings by a sweep, judged on the split val; the test split is never read. Every point is one chain.
+    """Try many settings, judged on the split val; the test split is never read. Every point (a setting) is one chain.
 
-    Every point costs the same gradient evaluations. After each cycle it reports what the ensemble so far is worth, to
+    Every point costs the same gradient evaluations. After each cycle it reports the metric of its samples so far to
     STORE/sweeps/NAME; raychains run --options STORE/sweeps/NAME/best.json then runs the best one. Settings that all
     points share are given as for raychains run. docs/how-to/sweeps.md
 
@@ -474,9 +481,9 @@ class Sweep(Run):
     chains: Count = 1
     """Always 1: a point of a sweep is one chain."""
     grid: Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=A,B,C …", lists=True)] = ()
-    """Values of options, all combinations of which are run: exploration=0,.25,.5 cycles=2,4,8 lr=.1,.5. Any setting of
-    chains may be varied, sampler, schedule and further settings such as eta too. Default, without --space: exploration
-    (β) 0,.25,.5,.75 × cycles (M) 2,4,8, as far as they fit into the epochs."""
+    """Values of options; all combinations are run: exploration=0,.25,.5 cycles=2,4,8 lr=.1,.5. Any setting of chains
+    may be varied, sampler, schedule and further settings such as eta too. Default, without --space: exploration (β)
+    0,.25,.5,.75 × cycles (M) 2,4,8, as far as they fit into the epochs."""
     space: Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=RANGE …", lists=True)] = ()
     """Ranges to draw points from: lr=log:1e-3:1 exploration=uniform:0:.9 cycles=int:2:16, or lists as in a grid."""
     random: MaybeCount = None
@@ -491,7 +498,8 @@ class Sweep(Run):
     asha_grace: Annotated[float, Form(check=GRACE)] = 0.25
     """Share of the epochs before which no point is stopped."""
     asha_reduction: Annotated[float, Form(check=above_1)] = 3.0
-    """The best 1/asha_reduction of the points that reach a rung continue; the next rung is as many times later."""
+    """Points are compared at rungs, each asha_reduction times later than the one before; the best 1/asha_reduction of
+    the points at a rung continue."""
     repeats: MaybeCount = None
     """Independent repetitions of every point, whose mean decides; default 1."""
 
@@ -522,20 +530,20 @@ class Evaluate(Common):
     """The task's split, such as test or train; default the run's own."""
     views: Names = ()
     """Parts of each arm's samples to evaluate by themselves too: chains, cycles, stages, samples, variables (θ, θₐ),
-    without-chain (all but one chain), first:N (the N samples that come first). They take the place of an earlier
-    call's."""
+    without-chain (all but one chain), first:N (the N samples that come first). They replace views of an earlier
+    call."""
     weights: Names = ()
     """Weightings of samples besides the equal one: harmonic (cycles by their training likelihoods, cSG-MCMC's appendix
     F), stacking (on the split val), truncated (densities: by the posterior's mass that each cycle explored)."""
     measures: Annotated[Sequence[str], Form(help=MEASURES)] = ()
     reference: Text = None
-    """Reference of the measure fidelity: hmc, or a file of probabilities. hmc makes draws of this posterior by
-    Hamiltonian Monte Carlo, in minutes for small networks; a file is .npy, .npz or .csv [examples, classes] in the
-    split's order; default HMC's probabilities in the data root, of CIFAR-10's test examples."""
+    """Reference of the measure fidelity. hmc: draws of this posterior by Hamiltonian Monte Carlo, in minutes for small
+    networks. Or a file of probabilities: .npy, .npz or .csv [examples, classes] in the split's order. Default, on
+    CIFAR-10's split test: HMC's probabilities in the data root."""
     against: Text = None
-    """File of predictions of your own on the split, .npy, .npz or .csv: probabilities [examples, classes], or of a
-    regression the means and in the last column the standard deviation, [examples, outputs + 1]. The measure against
-    says, with intervals, by how much the run predicts better."""
+    """File of your own predictions on the split, .npy, .npz or .csv: probabilities [examples, classes]; for regressions
+    [examples, outputs + 1], the means and in the last column the standard deviation. The measure `against` then shows,
+    with intervals, how much better the run predicts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -552,7 +560,7 @@ class Export(Options):
     arm: Text = None
     """The arm's name; default the first."""
     group: Natural = 0
-    """Which group of repeats, from 0."""
+    """Number of the group of repeats, from 0: of networks the repeat."""
     to: Text = None
     """The file, a new one; default NAME.safetensors in the current folder."""
     first: MaybeCount = None
@@ -560,10 +568,10 @@ class Export(Options):
     dtype: Annotated[str | None, Form(metavar="{fp32,bf16,fp16}")] = None
     """dtype that tensors are rounded to; default the samples' own."""
     data_root: Text = None
-    """Folder with the data sets, which the task's identity is checked against; default as for run."""
+    """Folder with the data sets, to check that the task still has the same data; default as for run."""
     trust: bool = False
     """Import the modules of your own tasks, samplers and schedules that the run names, which runs their code. Without
-    it nothing is imported because a store names it, and a task of your own is needed for its network."""
+    it no such module is imported, and a run of your own task cannot be exported from the command line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -577,15 +585,15 @@ class Serve(Options):
     """
 
     source: Stored
-    """A file of raychains export, or a run: STORE/runs/NAME. The server keeps the samples that it finds at first."""
+    """A file of raychains export, or a run: STORE/runs/NAME. The server uses the samples that it finds at its start."""
     arm: Text = None
     """Name of a run's arm; default its first."""
     group: Natural = 0
-    """Number of a run's group of repeats, from 0."""
+    """Number of the group of repeats, from 0: of networks the repeat."""
     first: MaybeCount = None
     """Number of a run's samples to take, the first draws of all chains first; default all that are there."""
     host: str = "127.0.0.1"
-    """Address to listen at; the default is reached from this machine only, 0.0.0.0 from every other one, without a
+    """Address to listen at. The default accepts requests from this machine only, 0.0.0.0 from anywhere, without a
     password."""
     port: Annotated[int, Form(check=partial(integer, least=1, most=65535))] = 8000
     """Port to listen at."""
@@ -596,11 +604,11 @@ class Serve(Options):
     replicas: Count = 1
     """Processes that hold the ensemble."""
     cpus_per_replica: Count = 1
-    """CPU cores, and threads of torch, of each."""
+    """CPU cores, and torch threads, of each replica."""
     gpus_per_replica: Annotated[float, Form(check=at_least_0)] = 0.0
-    """GPUs of each; a fraction lets several share one, without dividing its memory."""
+    """GPUs of each replica; a fraction lets several share one, without dividing its memory."""
     max_batch_size: Count = 64
-    """Inputs that are predicted at once, of one request or of several; a request has no more."""
+    """Largest number of inputs that are predicted at once, from one request or several; also the largest request."""
     batch_wait: Duration = 0.005
     """Time that a request waits for others to be predicted with it, such as 0.005 or 1s."""
     max_body: Count = 16_777_216
@@ -610,10 +618,10 @@ class Serve(Options):
     object_store_memory: MaybeCount = None
     """As for run."""
     data_root: Text = None
-    """Folder with a run's data sets, which the task's identity is checked against; default as for run."""
+    """Folder with a run's data sets, to check that the task still has the same data; default as for run."""
     trust: bool = False
     """Import the modules of your own tasks, samplers, schedules and networks that the run or the file names, which runs
-    their code. Without it nothing is imported because a store names it."""
+    their code. Without it no such module is imported."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -626,18 +634,18 @@ class Report(Options):
     run: Stored
     """The run: STORE/runs/NAME; or a sweep: STORE/sweeps/NAME."""
     compare: Names = ()
-    """Further runs of the task, evaluated on the same split: laid beside it on a page compare-OTHER.html in its
+    """Further runs of the task, evaluated on the same split, to show beside RUN on a page compare-OTHER.html in RUN's
     folder."""
     trust: bool = False
     """Import the modules of your own tasks, samplers and schedules that the run names, which runs their code. Without
-    it nothing is imported because a store names it; figures that need such a schedule are then left out."""
+    it no such module is imported, and figures that need such a schedule are left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Status(Options):
     """Report the progress of a run or a sweep from its store, from any terminal that can read it.
 
-    Shows drivers, chains, budget and what is left; how old what is known of running chains is, too.
+    Shows driver processes, chains, budget, the rest, and the age of the last news of running chains.
 
     Example: raychains status s3://bucket/prefix/runs/digits-1a2b3c4d --watch 10s
     """
@@ -645,9 +653,9 @@ class Status(Options):
     path: Stored
     """STORE/runs/NAME, STORE/sweeps/NAME, or STORE for a list of all of them."""
     watch: MaybeDuration = None
-    """Look again every so many seconds, or 10s, 1min, until it ends."""
+    """Show the progress again at this interval, in seconds or as 10s, 1min, until the run ends."""
     chains: Count = 30
-    """Chains that are shown at most; failed and running ones come first."""
+    """Largest number of chains to show; failed and running ones come first."""
     json: bool = False
     """Print one JSON object with everything, for machines."""
 
@@ -672,7 +680,7 @@ class Prepare(Options):
     shards: MaybeCount = None
     """Files per split; default one for every 2,048 pictures."""
     row_group: Count = 64
-    """Pictures that are read at once, and mixed with those of others."""
+    """Pictures per row group: a row group is read at once, and training mixes the pictures of several."""
     seed: Natural = 0
     """Seed of the order in which pictures are stored."""
     skip_damaged: bool = False
@@ -685,24 +693,24 @@ class Prepare(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class InitTask(Options):
-    """Write a commented task that runs as it is: change its model, its data and its likelihood into yours.
+    """Write a commented example of a task that runs as it is; replace its model, data and likelihood by yours.
 
     Example: raychains init-task mytask.py
     """
 
     file: Stored
-    """A new Python file; the folder that it lies in is where to run it."""
+    """A new Python file; run raychains in its folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InitDensity(Options):
-    """Write a commented log density that runs as it is: change it, its start and its data into yours.
+    """Write a commented example of a log density that runs as it is; replace it, its start and its data by yours.
 
     Example: raychains init-density mydensity.py
     """
 
     file: Stored = "mydensity.py"
-    """A new Python file; the folder that it lies in is where to run it."""
+    """A new Python file; run raychains in its folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -721,13 +729,14 @@ class Reproduce(Common):
     names: Annotated[Sequence[str], Form(positional=True)] = ()
     """Which: all, or names such as table2 fig3c emcmc-fig2 theorem1; --list shows them."""
     scale: Annotated[str, Form(metavar="{smoke,cpu,gpu,paper}")] = "cpu"
-    """smoke: every code path in minutes on made-up data; cpu: honest reduced settings for two cores; gpu: the papers'
-    networks on one GPU; paper: the published settings. Results of different scales are never mixed."""
+    """smoke: every code path in minutes on made-up data; cpu: smaller networks or less data, for two cores; gpu: the
+    papers' networks on one GPU; paper: the published settings. Results of different scales are never mixed."""
     list: bool = False
     """List tables and figures with the data they need and the estimated hours at the scales cpu, gpu and paper. Nothing
     is run."""
     dry_run: bool = False
-    """Print the chains that would be run, their gradient evaluations, and what sharing chains saves. Nothing is run."""
+    """Print the chains that would be run, their gradient evaluations, and how many are saved by chains that several
+    tables share. Nothing is run."""
     max_hours: Positive = None
     """Stop after so many hours; the same command continues the rest."""
     to: Text = None
