@@ -59,8 +59,8 @@ def table(records: Sequence[Record]) -> str:
     seconds = sum(r["seconds"] for r in done) / max(1, len(done))
     missed = len(records) - len(done)
     lines += [
-        f"{len(done)} faults: {violated} break the guarantee; {repaired} did when first tried, and no longer do after a "
-        "repair.",
+        f"{len(done)} faults: {violated} break the guarantee; {repaired} did when first tried, and no longer do after "
+        "a repair.",
         f"{missed} commands ended before their fault. A fault took {seconds:.0f} s on average.",
     ]
     counts: Counter[tuple[str, str, str]] = Counter((r["command"], r["victim"], r["signal"]) for r in done)
