@@ -210,7 +210,7 @@ class Sampling(Common):
     temperature: Annotated[PerSampler, Form(aliases=("-T",), per_sampler=True, check=at_least_0)] = None
     """Posterior temperature T: 1 samples the posterior, 0 optimises."""
     weight_decay: Annotated[PerSampler, Form(per_sampler=True, check=at_least_0)] = None
-    """Strength λ of the Gaussian prior N(0, 1/(Nλ)), as in torch.optim.SGD: the loss is the mean over examples."""
+    """Strength λ of the Gaussian prior N(0, 1/(Nλ)) on the mean-loss scale: the loss is a mean over examples."""
     prior: Annotated[Sequence[str], Form(metavar="[PATTERN=]PRIOR …", objects=True)] = ()
     """The prior of a network's parameters, instead of weight_decay: gaussian:STD, fan-in:GAIN (N(0, GAIN²/fan_in) on
     weights, N(0, 1) on others), laplace:SCALE, student-t:DF,SCALE; or one for each pattern of parameter names, as in
@@ -218,8 +218,8 @@ class Sampling(Common):
     batch_size: MaybeCount = None
     """Examples per gradient step."""
     micro_batch: MaybeCount = None
-    """Number of examples per piece when a batch is processed in pieces; BatchNorm normalises each piece by itself.
-    Default the whole batch, or a worker's share of it."""
+    """Examples per piece when a batch is processed in pieces; BatchNorm normalises each piece by itself. Default the
+    whole batch, or a worker's share of it."""
     batchnorm: Annotated[str | None, Form(metavar="{keep,reestimate,shared,refuse}")] = None
     """BatchNorm's running statistics in samples; keep: the chain's; reestimate: by a pass over the training data;
     shared: the chain's for all variables, an ablation; refuse: an error. docs/reference/samplers.md"""
@@ -234,8 +234,8 @@ class Sampling(Common):
     """Chains that one worker steps as one vectorised program: a number, auto (up to 20, for small networks of linear
     layers), or none. It pays off if a step is short. Another width gives other samples. docs/concepts/execution.md"""
     fast: bool = False
-    """Let a GPU tune its kernels and use those that are not reproducible: a resumed chain gives other samples of the
-    same distribution."""
+    """Let a GPU tune its kernels and use those that are not reproducible: a resumed chain has other
+    bytes of the same distribution."""
     exact: bool = True
     """Try your own task before it first runs, and refuse it if its chain depends on state that no checkpoint holds,
     such as a counter in the model. With --no-exact it runs, marked as not exact on resume, and GPU kernels are as for

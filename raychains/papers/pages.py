@@ -258,11 +258,12 @@ def write(experiment: Experiment, folder: Folder) -> list[Verdict]:
     return judged
 
 
-def _claims_markdown(lines: Sequence[str], corrected: str) -> str:
-    if not lines:
-        return ""
-    head = "**Claims** ([how to read a line](../README.md#how-to-read-a-claim))"
-    return "\n".join(["", head, "", *([corrected, ""] if corrected else []), *(f"- {line}" for line in lines), ""])
+def _claims_markdown(claims: Sequence[str], corrected: str) -> str:
+    """Return the lines of judged claims for the end of table.md; empty where there are none."""
+    lines = ["", "**Claims** ([how to read a line](../README.md#how-to-read-a-claim))", ""] if claims else []
+    lines += [corrected, ""] if corrected else []
+    lines += [f"- {claim}" for claim in claims]
+    return "\n".join([*lines, ""]) if claims else ""
 
 
 def _numbered(table: published_table.Table) -> dict[str, int]:
