@@ -128,7 +128,8 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
         resources = context.resources
         if not context.plan:
             sweep_results.write_plan(folder, plan, {**origin("sweep", options), "bins": resources.bins})
-        shared = dataclasses.replace(planned.points.options, bins=resources.bins)
+        own: dict[str, Any] = {"log": None, "tensorboard": None}  # the sweep's, not its trials'
+        shared = dataclasses.replace(planned.points.options, bins=resources.bins, **own)
         shared = with_start(located(shared), planned.points.start)
 
         def trials() -> sweep_experiment.SweepOutcome:

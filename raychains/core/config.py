@@ -17,7 +17,17 @@ from raychains.core.errors import require, unknown_name
 from raychains.core.options import Form, Options
 from raychains.core.registry import check_name, known_names, modules_defining
 from raychains.core.spec import MOST_ROWS
-from raychains.core.validation import above_1, at_least_0, fraction, integer, open_fraction, positive, positive_int
+from raychains.core.validation import (
+    above_1,
+    at_least_0,
+    fraction,
+    integer,
+    local_file,
+    local_folder,
+    open_fraction,
+    positive,
+    positive_int,
+)
 
 MEASURES = (
     f"Further analyses: {', '.join(modules_defining('measures', 'MEASURE'))}. Each has tables and figures of its own "
@@ -155,9 +165,9 @@ class Common(Options):
     """Callbacks that get the run's events besides the terminal: jsonl (events in STORE/runs/NAME/events), tensorboard,
     ray-metrics, wandb, mlflow (the last two are extras); module:Class is one of your own. docs/how-to/monitor.md says
     what each gets."""
-    log: Text = None
+    log: Annotated[str | None, Form(check=local_file)] = None
     """A local file to append events to, one JSON object per line; of ticks one in ten seconds."""
-    tensorboard: Text = None
+    tensorboard: Annotated[str | None, Form(check=local_folder)] = None
     """Write TensorBoard's files to this local folder. With --callback tensorboard and a local store the default is
     STORE/runs/NAME/tensorboard."""
 
