@@ -37,8 +37,6 @@ LONG_LINES = {
     *(f"docs/how-to/add-a-{part}.md" for part in ("measure", "sampler", "schedule", "task")),
     *(f"docs/how-to/{name}.md" for name in ("cluster", "export", "imagenet", "jobs", "local-learning-coefficient")),
     *(f"docs/how-to/{name}.md" for name in ("monitor", "reproduce", "serve", "sweeps", "tune")),
-    *(f"docs/reference/{name}.md" for name in ("events", "measures", "options", "samplers", "tasks", "theory")),
-    *(f"docs/reliability/{name}.md" for name in ("chaos", "failures", "gpu", "simulation")),
 }
 """Pages whose prose may still have lines of more than 120 characters."""
 

@@ -362,11 +362,11 @@ def _index_markdown(scale: str, words: Sequence[str], shown: Sequence[Entry]) ->
     numbers = ", ".join(f"{word}: {n}" for word, n in zip(words, total, strict=True))
     lines = [f"# Published tables and figures at scale {scale}", ""]
     lines += ["Published tables and figures beside runs of this project. The scale is:", f"{SCALES[scale]}.", ""]
-    lines += [f"**{sum(total)} claims of the papers. {numbers[0].upper()}{numbers[1:]}.** By paper:", ""]
+    lines += [f"**{sum(total)} claims. {numbers[0].upper()}{numbers[1:]}.** By paper:", ""]
     lines += [f"| paper | claims | {' | '.join(words)} |", f"|---|---:|{'---:|' * len(words)}"]
     for paper, method in METHODS.items():
-        counts = _counts([one for one in shown if one.experiment.paper == paper])
-        lines.append(f"| {method}: {PAPERS[paper]} | {sum(counts)} | {' | '.join(map(str, counts))} |")
+        of = _counts([one for one in shown if one.experiment.paper == paper])
+        lines.append(f"| {method}: {PAPERS[paper]} | {sum(of)} | {' | '.join(map(str, of))} |")
     lines += ["", "## How to read a claim", "", HOW_TO_READ.strip().format(not_held=words[1]), ""]
     lines += ["## Tables and figures", "", WHAT_IS_LISTED.strip().format(scale=scale), ""]
     lines += [f"| paper | what | name | run | {' | '.join(words)} |", f"|---|---|---|---|{'---:|' * len(words)}"]
