@@ -111,53 +111,50 @@ class Common(Options):
     namespace: str = "raychains"
     """Ray's namespace for the names of worker processes, such as raychains/NAME/chain-worker-0-1a2b3c."""
     cpus_per_chain: Count = 1
-    """CPU cores, and torch threads, per chain. Keep the number when you resume: another one rounds differently and
-    gives other samples."""
+    """CPU cores per chain, which are also its torch threads. --resume needs the same number."""
     gpus_per_chain: NotNegative = None
-    """GPUs per chain: 1/k shares one between k chains; a whole number above 1 runs the chain on as many workers with
-    one GPU each. Default 1 where Ray has GPUs, else 0."""
+    """GPUs per chain: 1/k shares one between k chains, 8 is eight workers with one each; default 1 if Ray has GPUs,
+    else 0."""
     workers_per_chain: MaybeCount = None
     """Processes that run each chain together, each with cpus_per_chain and at most one GPU; the batch is divided among
-    them. With the same micro_batch the samples are the same for any number."""
+    them. With a given micro_batch, samples do not depend on the number."""
     accelerator_type: Text = None
     """Run chains, and evaluators with a share of a GPU, on GPUs of this type only, named as Ray does: A100, H100,
     T4."""
     concurrent: MaybeCount = None
-    """Largest number of chains that run at once; default as many as the cluster holds. On an existing cluster (address)
-    so many workers are requested even if no node has room yet, so that an autoscaler adds nodes."""
+    """Largest number of chains that run at once; default as many as the cluster holds. On a cluster with --address,
+    that many workers are requested even if no node has room yet, so that an autoscaler adds nodes."""
     slot_timeout: MaybeDuration = None
-    """Time that a run waits for free CPUs or GPUs while none of its chains runs, in seconds or as 5min, 1h; then it
-    ends and can be resumed. Default 15min if no node is large enough, no limit if others occupy it."""
+    """Time that a run without a running chain waits for room before it ends, in seconds or as 5min, 1h; default 15min
+    if no node has room, and no limit if others occupy it. The run can be resumed."""
     stall_timeout: Duration = 30.0
     """A running chain that makes no step for this long, or for 20 times its slowest step if that is longer, is reported
-    as stalled; after three times that another worker takes over. Before a chain's second step these times are 10 and 60
-    times this value. In seconds or as 30s, 5min. Evaluations are watched likewise: docs/reliability/failures.md"""
+    as stalled; after three times as long another worker takes over. Before its second step the two limits are 10 and 60
+    times this value. In seconds or as 30s, 5min. Evaluations are watched, too: docs/reliability/failures.md"""
     evaluators: MaybeCount = None
-    """Evaluation workers; default one for every two chains that run at once, and one in all if evaluation workers have
-    GPUs."""
+    """Evaluation workers; default one for every two chains that run at once, or a single one if they use GPUs."""
     gpus_per_evaluator: NotNegative = None
-    """GPUs per evaluation worker, 1/k or whole ones, which are then not available to chains; default 0: it predicts on
-    the CPU."""
+    """GPUs per evaluation worker, 1/k or whole ones, which chains then cannot use; default 0: it predicts on the
+    CPU."""
     checkpoint_every: Duration = 60.0
     """Time between checkpoints of each chain, in seconds or as 60s, 5min, 1h; ends of cycles have checkpoints as
     well."""
     max_failures: Natural = 3
-    """How often in a row, without progress in between, a chain's worker may die before the chain is given up; also how
-    often on_divergence restarts a chain."""
+    """Times in a row that a chain may lose its worker without making progress; also how often on_divergence restarts
+    it."""
     max_preemptions: MaybeNatural = None
-    """How often a chain may move away from a node that will be shut down soon, such as a preempted spot machine;
-    default any number."""
+    """Times that a chain may move from a node that is taken back, such as a spot machine; default any number."""
     on_divergence: Annotated[str, Form(metavar="{stop,restart-cycle,drop-chain}")] = "stop"
     """Action for a chain whose loss or parameters become non-finite, or whose loss leaves all bounds: stop gives it up,
     and its arms have no result; restart-cycle goes back to the start of its cycle with fresh noise; drop-chain
     evaluates its arms without this chain."""
     bins: Annotated[int | None, Form(check=partial(integer, least=1, most=1000))] = None
     """Bins of calibration errors and reliability diagrams; default 15, or those that the run was evaluated with before.
-    The ATMC paper has 8."""
+    The ATMC paper uses 8."""
     keep_predictions: Annotated[str, Form(metavar="{auto,all,none}")] = "auto"
-    """Keep samples' predictions in the store, for further measures without a forward pass; auto: all of a run if they
-    take at most 1 GB, else none. With measures, which read predictions again, raychains evaluate treats auto as all and
-    refuses none."""
+    """Keep samples' predictions in the store, for further measures without a forward pass; auto keeps all of a run's if
+    they take at most 1 GB, else none. With measures, which read predictions again, raychains evaluate treats auto as
+    all and refuses none."""
     object_store_memory: MaybeCount = None
     """Bytes of Ray's object store, which holds data that processes exchange, when Ray is started here; default 1 GB or
     20 % of the memory, whichever is less."""
@@ -202,14 +199,14 @@ class Sampling(Common):
     samples_per_cycle: MaybeCount = None
     """Samples kept at the end of each cycle."""
     thinning: MaybeCount = None
-    """Steps between kept samples; default 1 for densities, an epoch for networks, and within cycles the share of an
-    epoch that the task sets (half an epoch for your own network)."""
+    """Steps between kept samples; default 1 for densities and an epoch for networks. With cycles the task names the
+    share of an epoch: half of one for a network of your own."""
     lr: Annotated[PerSampler, Form(per_sampler=True, check=positive)] = None
     """Initial step size on the mean-loss scale, as in torch.optim.SGD. In a comparison this and other options with
     SAMPLER=… take values per sampler, as in sgld=.1,sghmc=.01; samplers that are not named have their defaults."""
     final_lr: Annotated[PerSampler, Form(per_sampler=True, check=positive)] = None
-    """Step size at the last step of a linear, exponential or decreasing schedule; default a hundredth of lr, and the
-    task's value for decreasing."""
+    """Step size at the last step of a linear, exponential or decreasing schedule; default a hundredth of lr, or for a
+    decreasing schedule the task's value."""
     burn_in: Annotated[IntegerPerSampler, Form(per_sampler=True, check=integer)] = None
     """Epochs (steps of a density) of optimisation without noise at the start of the run, or of each cycle; instead of
     β."""
@@ -220,7 +217,7 @@ class Sampling(Common):
     temperature: Annotated[PerSampler, Form(aliases=("-T",), per_sampler=True, check=at_least_0)] = None
     """Posterior temperature T: 1 samples the posterior, 0 optimises."""
     weight_decay: Annotated[PerSampler, Form(per_sampler=True, check=at_least_0)] = None
-    """Strength λ of the Gaussian prior N(0, 1/(Nλ)) on the mean-loss scale: the loss is a mean over examples."""
+    """Strength λ of the Gaussian prior N(0, 1/(Nλ)) on the mean-loss scale."""
     prior: Annotated[Sequence[str], Form(metavar="[PATTERN=]PRIOR …", objects=True)] = ()
     """The prior of a network's parameters, instead of weight_decay: gaussian:STD, fan-in:GAIN (N(0, GAIN²/fan_in) on
     weights, N(0, 1) on others), laplace:SCALE, student-t:DF,SCALE; or one for each pattern of parameter names, as in
@@ -228,8 +225,8 @@ class Sampling(Common):
     batch_size: MaybeCount = None
     """Examples per gradient step."""
     micro_batch: MaybeCount = None
-    """Examples per piece when a batch is processed in pieces; BatchNorm normalises each piece by itself. Default the
-    whole batch, or a worker's share of it."""
+    """Examples per micro-batch: a batch's gradient is the sum over micro-batches, and BatchNorm normalises each by
+    itself; default the whole batch, or a worker's share of it."""
     batchnorm: Annotated[str | None, Form(metavar="{keep,reestimate,shared,refuse}")] = None
     """BatchNorm's running statistics in samples; keep: the chain's; reestimate: by a pass over the training data;
     shared: the chain's for all variables, an ablation; refuse: an error. docs/reference/samplers.md"""
@@ -242,24 +239,23 @@ class Sampling(Common):
     cuda-graphs: a GPU also records gradients. A resumed chain is then not exact."""
     pack: Annotated[str, Form(metavar="WIDTH", check=pack_width)] = "none"
     """Chains that one worker steps as one vectorised program: a number, auto (up to 20, for small networks of linear
-    layers), or none. It pays off if a step is short. Another width gives other samples. docs/concepts/execution.md"""
+    layers), or none. It pays if a step is short. --resume needs the same width. docs/concepts/execution.md"""
     fast: bool = False
-    """Let a GPU tune its kernels and use those that are not reproducible: a resumed chain has other
-    bytes of the same distribution."""
+    """Let a GPU tune its kernels and use those that are not reproducible: after a resume, samples have the same
+    distribution, but not the same bytes."""
     exact: bool = True
-    """Try your own task before it first runs, and refuse it if its chain depends on state that no checkpoint holds,
-    such as a counter in the model. With --no-exact it runs, marked as not exact on resume, and GPU kernels are as for
-    fast."""
+    """Test your own task before its first run, and refuse it if a chain depends on state that checkpoints do not hold.
+    With --no-exact it runs, marked as not exact on resume, and GPU kernels are as for fast."""
     init_from: Annotated[str | None, Form(objects=True, check=check_start)] = None
     """File at which all chains start: safetensors, or a torch state dict (its content is part of the chain's digest);
     in Python also a module or a state dict. Or deep-ensemble[:epochs,patience]: each chain starts at a member of a deep
-    ensemble, which is trained first and stopped early, as those of mile do; none starts them at random.
+    ensemble, which is trained first and stopped early (mile does so by default); none starts them at random.
     docs/concepts/execution.md"""
     init_strict: bool = True
     """Require that init_from has all tensors of the network and no others. With --no-init-strict tensors that fit by
     name and shape are taken, the rest is initialised with seed 0, and the plan lists both."""
     sample_only: Patterns = ()
-    """Shell patterns of the parameters to sample, e.g. 'fc.*'; the others stay at init_from, which is needed."""
+    """Shell patterns of the parameters to sample, e.g. 'fc.*'; the others stay at init_from, which must be given."""
     sampler_settings: Settings = ()
     """Further settings of the samplers, e.g. eta=4e-4 update=gibbs; docs/reference/samplers.md lists them."""
     schedule_settings: Settings = ()
@@ -267,16 +263,16 @@ class Sampling(Common):
     task_settings: Settings = ()
     """Settings of the task, e.g. correlation=.5 for gaussian."""
     train_subset: MaybeCount = None
-    """Training examples that are used, each class's share kept (image tasks); default all."""
+    """Number of training examples to use, with each class's share kept (image tasks); default all."""
     val_split: NotNegative = None
-    """Share (below 1) or number of the training examples held out as the split val; default none, in a sweep .1 if the
-    task has no split val."""
+    """Share (below 1) or number of the training examples that is held out as the split val; default none; in a sweep .1
+    if the task has no val."""
     seed: Natural = 0
     """Seed of all random streams."""
     repeats: Annotated[int | None, Form(check=partial(integer, least=1, most=MOST_REPEATS))] = None
     """Independent repetitions, for standard errors."""
     lanes: MaybeCount = None
-    """Number of repeats that one process runs together, stacked (densities); default all."""
+    """Repeats of a density that one process stacks in one tensor; default all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,8 +299,8 @@ class _OfTask(Sampling):
 class Run(_OfTask):
     """Sample one posterior: one task, one sampler, one schedule, several chains.
 
-    Writes samples, an evaluation and a report to STORE/runs/NAME. With --options FILE the options that a JSON file
-    names, such as a sweep's best.json, have its values; the command line's come first.
+    Writes samples, an evaluation and a report to STORE/runs/NAME. --options FILE reads options from a JSON file, such
+    as a sweep's best.json; the command line takes precedence.
 
     Example: raychains run --task digits --sampler csghmc --chains 2 --epochs 80
     """
@@ -353,10 +349,11 @@ class Fit(_OfTask):
     budget: MaybeCount = None
     """Epochs of all chains together, pilots included; default 1000."""
     minutes: Positive = None
-    """Time instead of a budget. The first epochs are timed, and the resulting number of epochs is stored."""
+    """Time instead of a budget, in minutes: the first few epochs measure how many epochs that is, and the number is
+    stored."""
     folds: MaybeCount = None
     """Number of parts of the training data that are held out in turn; default 3 with fewer than 600 examples, else 1. A
-    task with a split val is judged on it instead."""
+    task with a split val is judged on that."""
     reference: bool = False
     """Train one AdamW network and a deep ensemble of five as well, each stopped early and with at most a fifth of the
     budget. Their epochs are not counted. The table `reference` has paired differences on the examples of the run's
@@ -370,8 +367,8 @@ class Compare(_OfTask):
     """Compare parallel with single chains at equal cost, as cSG-MCMC's Table 2 (classifiers) or Table 4 (densities).
 
     The arms are cyclical + parallel (E epochs, n chains), decreasing + parallel (E, n), decreasing + parallel (E/2, n)
-    and cyclical + single (E, 1), for every sampler. Chains that two arms share run once. With --options FILE the
-    options that a JSON file names have its values; the command line's come first.
+    and cyclical + single (E, 1), for every sampler. A chain that belongs to two arms runs once. --options FILE reads
+    options from a JSON file; the command line takes precedence.
 
     Example: raychains compare --task digits --sampler sgld sghmc --epochs 200 --repeats 5
     """
@@ -401,9 +398,9 @@ class Local(_OfTask):
     """Sample the local posterior around trained networks and estimate their local learning coefficient (LLC).
 
     Chains start at a checkpoint w* (init_from) and have the target exp(−nβ·L(w) − (γ/2)‖w − w*‖²), L the mean loss over
-    the n training examples. The LLC is λ̂ = nβ·(E[L(w)] − L(w*)): ½ for each direction that the data pin down, less for
-    the others. Every checkpoint is an arm, once for the sampled parameters and once for each of --groups. Results are
-    in the run's page and in its tables llc, llc_chains, llc_trace, llc_examples, …;
+    the n training examples. The LLC is λ̂ = nβ·(E[L(w)] − L(w*)): ½ for each direction of parameter space that the data
+    determine, less for the others. Each checkpoint gives one arm for the sampled parameters and one for each of
+    --groups. Results are in the run's report and in its tables llc, llc_chains, llc_trace, llc_examples, …;
     docs/how-to/local-learning-coefficient.md says what to look at.
 
     Example: raychains local --task mytask:make_task --init-from step100.pt step200.pt --epochs 200 --groups 'fc1.*'
@@ -431,7 +428,7 @@ class Local(_OfTask):
     """Checkpoints of the task's network, such as those of one training run, an arm each; files as for raychains run, in
     Python also modules and state dicts."""
     gamma: Annotated[float, Form(check=at_least_0)] = 1.0
-    """γ: strength of the pull to the checkpoint; 0 is none, and then the chains of a network leave it."""
+    """γ: strength of the pull to the checkpoint; with 0, the chains of a network leave it."""
     nbeta: Positive = None
     """nβ: the number of examples times the inverse temperature; default n/ln n."""
     epsilon: Positive = None
@@ -442,7 +439,7 @@ class Local(_OfTask):
     groups: Patterns = ()
     """Shell patterns of groups of parameters: further arms, each of which samples one group alone."""
     draws: MaybeCount = None
-    """Kept draws of each chain, evenly spread behind the burn-in; default 200, or as many as there are steps."""
+    """Kept draws of each chain, evenly spread after the burn-in; default 200, or as many as there are steps."""
     burn_in: MaybeNatural = None
     """Epochs at the start of each chain whose draws are not kept; they have noise. Default a fifth."""
     sampler: Annotated[str, Form(metavar="{sgld,psgld,sghmc}")] = "sgld"
@@ -454,31 +451,31 @@ class Local(_OfTask):
 class Plan(Compare):
     """Estimate the cost of a comparison without running it.
 
-    Of the options about running, only the store and a chain's workers and GPUs matter.
-    Prints arms and unique chains, gradient evaluations, device hours and their price, and bytes of samples, checkpoints
-    and predictions. Chains that the store holds already cost nothing.
+    Prints arms and chains, gradient evaluations, device hours and their price, and bytes of samples, checkpoints and
+    predictions. Chains that the store holds already cost nothing. Of the options about where a run is made, only the
+    store and a chain's workers and GPUs matter.
 
     Example: raychains plan --preset imagenet-table3 --images-per-second 2500 --price 3
     """
 
     images_per_second: Positive = None
-    """Speed of one device in gradient evaluations per second, to estimate the hours; measure it with
-    benchmarks/chain.py --device cuda."""
+    """Gradient evaluations a second of one device, to estimate hours: measure it with benchmarks/chain.py --device
+    cuda."""
     measured_on: Text = None
-    """A run, STORE/runs/NAME, whose finished chains give the speed of one worker, instead of images_per_second."""
+    """A run, STORE/runs/NAME: take the speed of one worker from its finished chains, instead of images_per_second."""
     price: Positive = None
     """Price of one device for an hour, in any currency."""
     devices: MaybeCount = None
-    """Number of devices, to estimate the days; default one for every worker of every chain."""
+    """Number of devices, to estimate days; default one for every worker of every chain."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(Run):
     """Try many settings, judged on the split val; the test split is never read. Every point (a setting) is one chain.
 
-    Every point costs the same gradient evaluations. After each cycle it reports the metric of its samples so far to
-    STORE/sweeps/NAME; raychains run --options STORE/sweeps/NAME/best.json then runs the best one. Settings that all
-    points share are given as for raychains run. docs/how-to/sweeps.md
+    Every point costs the same gradient evaluations. The metrics after each cycle are written to STORE/sweeps/NAME;
+    raychains run --options STORE/sweeps/NAME/best.json then runs the best point. Settings that all points share are
+    given as for raychains run. docs/how-to/sweeps.md
 
     Example: raychains sweep --task digits --epochs 80 --grid exploration=0,.25,.5 cycles=2,4,8
     """
@@ -492,8 +489,8 @@ class Sweep(Run):
     """Always 1: a point of a sweep is one chain."""
     grid: Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=A,B,C …", lists=True)] = ()
     """Values of options; all combinations are run: exploration=0,.25,.5 cycles=2,4,8 lr=.1,.5. Any setting of chains
-    may be varied, sampler, schedule and further settings such as eta too. Default, without --space: exploration (β)
-    0,.25,.5,.75 × cycles (M) 2,4,8, as far as they fit into the epochs."""
+    may be varied, also sampler, schedule and further settings such as eta. Default, without --space: exploration (β)
+    0,.25,.5,.75 × cycles (M) 2,4,8, without an M that needs more epochs."""
     space: Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=RANGE …", lists=True)] = ()
     """Ranges to draw points from: lr=log:1e-3:1 exploration=uniform:0:.9 cycles=int:2:16, or lists as in a grid."""
     random: MaybeCount = None
@@ -504,12 +501,12 @@ class Sweep(Run):
     metric: str = "nll"
     """The metric of the split val that decides: nll, error, brier, ece, …"""
     asha: bool = False
-    """Stop the worse points early: asynchronous successive halving, by reports at equal epochs."""
+    """Stop the worse points early, by asynchronous successive halving: they are compared at equal epochs."""
     asha_grace: Annotated[float, Form(check=GRACE)] = 0.25
     """Share of the epochs before which no point is stopped."""
     asha_reduction: Annotated[float, Form(check=above_1)] = 3.0
-    """Points are compared at rungs, each asha_reduction times later than the one before; the best 1/asha_reduction of
-    the points at a rung continue."""
+    """At asha_grace, and each time that this many times as many epochs are done, only the best 1/asha_reduction of the
+    points continue."""
     repeats: MaybeCount = None
     """Independent repetitions of every point, whose mean decides; default 1."""
 
@@ -540,7 +537,7 @@ class Evaluate(Common):
     """The task's split, such as test or train; default the run's own."""
     views: Names = ()
     """Parts of each arm's samples to evaluate by themselves too: chains, cycles, stages, samples, variables (θ, θₐ),
-    without-chain (all but one chain), first:N (the N samples that come first). They replace views of an earlier
+    without-chain (all but one chain), first:N (the N samples that come first). They replace those of an earlier
     call."""
     weights: Names = ()
     """Weightings of samples besides the equal one: harmonic (cycles by their training likelihoods, cSG-MCMC's appendix
@@ -551,9 +548,9 @@ class Evaluate(Common):
     networks. Or a file of probabilities: .npy, .npz or .csv [examples, classes] in the split's order. Default, on
     CIFAR-10's split test: HMC's probabilities in the data root."""
     against: Text = None
-    """File of your own predictions on the split, .npy, .npz or .csv: probabilities [examples, classes]; for regressions
-    [examples, outputs + 1], the means and in the last column the standard deviation. The measure `against` then shows,
-    with intervals, how much better the run predicts."""
+    """File of predictions of your own on the split, .npy, .npz or .csv: probabilities [examples, classes], or of a
+    regression the means and in the last column the standard deviation, [examples, outputs + 1]. The measure against
+    then says by how much the run predicts better, with intervals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -574,41 +571,42 @@ class Export(Options):
     to: Text = None
     """The file, a new one; default NAME.safetensors in the current folder."""
     first: MaybeCount = None
-    """Take this many samples, the first draws of all chains first; default all."""
+    """Take this many samples: first the first sample of each chain, then the second ones, …; default all."""
     dtype: Annotated[str | None, Form(metavar="{fp32,bf16,fp16}")] = None
-    """dtype that tensors are rounded to; default the samples' own."""
+    """Round tensors to this dtype; default the samples' own."""
     data_root: Text = None
     """Folder with the data sets, to check that the task still has the same data; default as for run."""
     trust: bool = False
     """Import the modules of your own tasks, samplers and schedules that the run names, which runs their code. Without
-    it no such module is imported, and a run of your own task cannot be exported from the command line."""
+    it no such module is imported, and runs of your own tasks cannot be exported."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Serve(Options):
     """Answer requests for predictions over HTTP by Ray Serve, from an exported file or from a run that may still go on.
 
-    Needs the extra serve: pip install "raychains[serve]". Whoever reaches the port may ask: Ray's token does not
-    protect HTTP. docs/how-to/serve.md
+    Needs the extra serve: pip install "raychains[serve]". HTTP is not protected: everybody who reaches the port can
+    send requests. docs/how-to/serve.md
 
     Example: raychains serve runs/runs/digits-1a2b3c4d --port 8000
     """
 
     source: Stored
-    """A file of raychains export, or a run: STORE/runs/NAME. The server uses the samples that it finds at its start."""
+    """A file of raychains export, or a run: STORE/runs/NAME. The server keeps the samples that it finds when it
+    starts."""
     arm: Text = None
     """Name of a run's arm; default its first."""
     group: Natural = 0
     """Number of the group of repeats, from 0: of networks the repeat."""
     first: MaybeCount = None
-    """Number of a run's samples to take, the first draws of all chains first; default all that are there."""
+    """Number of a run's samples to take: first the first sample of each chain, then the second ones, …; default all."""
     host: str = "127.0.0.1"
-    """Address to listen at. The default accepts requests from this machine only, 0.0.0.0 from anywhere, without a
+    """Address to listen at; only this machine reaches the default, every other machine reaches 0.0.0.0, without a
     password."""
     port: Annotated[int, Form(check=partial(integer, least=1, most=65535))] = 8000
     """Port to listen at."""
     name: str = "raychains"
-    """Name of Ray Serve's application, which replaces another one of this name on the cluster."""
+    """Name of Ray Serve's application. It replaces an application of this name on the cluster."""
     route_prefix: Annotated[str, Form(metavar="PATH")] = "/"
     """Path below which requests are answered; applications on one cluster have different ones."""
     replicas: Count = 1
@@ -618,7 +616,7 @@ class Serve(Options):
     gpus_per_replica: Annotated[float, Form(check=at_least_0)] = 0.0
     """GPUs of each replica; a fraction lets several share one, without dividing its memory."""
     max_batch_size: Count = 64
-    """Largest number of inputs that are predicted at once, from one request or several; also the largest request."""
+    """Inputs that are predicted at once, of one request or of several; also the most inputs of a request."""
     batch_wait: Duration = 0.005
     """Time that a request waits for others to be predicted with it, such as 0.005 or 1s."""
     max_body: Count = 16_777_216
@@ -644,18 +642,18 @@ class Report(Options):
     run: Stored
     """The run: STORE/runs/NAME; or a sweep: STORE/sweeps/NAME."""
     compare: Names = ()
-    """Further runs of the task, evaluated on the same split, to show beside RUN on a page compare-OTHER.html in RUN's
-    folder."""
+    """Further runs of the task, evaluated on the same split: the page compare-OTHER.html in the run's folder shows them
+    side by side."""
     trust: bool = False
     """Import the modules of your own tasks, samplers and schedules that the run names, which runs their code. Without
-    it no such module is imported, and figures that need such a schedule are left out."""
+    it no such module is imported, and figures that need your schedule are left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Status(Options):
     """Report the progress of a run or a sweep from its store, from any terminal that can read it.
 
-    Shows driver processes, chains, budget, the rest, and the age of the last news of running chains.
+    Shows drivers, chains, the budget, what is left, and how old the information on running chains is.
 
     Example: raychains status s3://bucket/prefix/runs/digits-1a2b3c4d --watch 10s
     """
@@ -663,7 +661,7 @@ class Status(Options):
     path: Stored
     """STORE/runs/NAME, STORE/sweeps/NAME, or STORE for a list of all of them."""
     watch: MaybeDuration = None
-    """Show the progress again at this interval, in seconds or as 10s, 1min, until the run ends."""
+    """Print it again every so many seconds, or 10s, 1min, until the run ends."""
     chains: Count = 30
     """Largest number of chains to show; failed and running ones come first."""
     json: bool = False
@@ -681,7 +679,7 @@ class Prepare(Options):
     """
 
     set: Stored
-    """The set's name, by which tasks find it in the data root: imagenet for the tasks imagenet-*."""
+    """Name by which tasks find the set in the data root: imagenet for the tasks imagenet-*."""
     source: Annotated[str, Form(flag="from", metavar="DIR")]
     """Folder with ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and ILSVRC2012_devkit_t12.tar.gz, or with
     train/CLASS/* and val/CLASS/*; every node must see it."""
@@ -690,11 +688,11 @@ class Prepare(Options):
     shards: MaybeCount = None
     """Files per split; default one for every 2,048 pictures."""
     row_group: Count = 64
-    """Pictures per row group: a row group is read at once, and training mixes the pictures of several."""
+    """Pictures that are read at once; training mixes them with those of other groups."""
     seed: Natural = 0
     """Seed of the order in which pictures are stored."""
     skip_damaged: bool = False
-    """Leave damaged pictures out, instead of refusing the set with their names."""
+    """Leave damaged pictures out. Otherwise they are listed and the set is refused."""
     address: Text = None
     """Ray cluster to join, as for run."""
     object_store_memory: MaybeCount = None
@@ -709,7 +707,7 @@ class InitTask(Options):
     """
 
     file: Stored
-    """A new Python file; run raychains in its folder."""
+    """A new Python file. Run commands in its folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -720,15 +718,17 @@ class InitDensity(Options):
     """
 
     file: Stored = "mydensity.py"
-    """A new Python file; run raychains in its folder."""
+    """A new Python file. Run commands in its folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduce(Common):
     """Run published tables and figures and show our numbers beside the papers', with the differences and their reasons.
 
-    Chains that several of them need run once; whatever was run before is found in the store. Tables, figures, what
-    became of each claim, and an index page are written to STORE/reproduce/SCALE. docs/how-to/reproduce.md
+    A chain that several of them need, or that the store has, is not run again. Tables, figures, the verdict on each
+    claim, and an index page are written to STORE/reproduce/SCALE. docs/how-to/reproduce.md
+
+    A file such as mytable.py declares a table of your own. docs/how-to/own-table.md
 
     Example: raychains reproduce table4 fig2 fig5 --scale cpu
     """
@@ -737,7 +737,8 @@ class Reproduce(Common):
     """Options of other commands that this one has no use for, with the reason; its help leaves them out."""
 
     names: Annotated[Sequence[str], Form(positional=True)] = ()
-    """Which: all, or names such as table2 fig3c emcmc-fig2 theorem1; --list shows them."""
+    """Which: all, names such as table2 fig3c emcmc-fig2 theorem1, or files of your own such as mytable.py; --list shows
+    them."""
     scale: Annotated[str, Form(metavar="{smoke,cpu,gpu,paper}")] = "cpu"
     """smoke: every code path in minutes on made-up data; cpu: smaller networks or less data, for two cores; gpu: the
     papers' networks on one GPU; paper: the published settings. Results of different scales are never mixed."""
@@ -748,7 +749,7 @@ class Reproduce(Common):
     """Print the chains that would be run, their gradient evaluations, and how many are saved by chains that several
     tables share. Nothing is run."""
     max_hours: Positive = None
-    """Stop after so many hours; the same command continues the rest."""
+    """Stop after this many hours; the same command continues."""
     to: Text = None
     """Folder or URI for tables, figures and pages; default STORE/reproduce/SCALE."""
 
