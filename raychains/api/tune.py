@@ -39,7 +39,6 @@ TUNES = {
     "repeats": "an entry 'repeat' of the config",
     "lanes": "an entry 'repeat' of the config",
     "slot_timeout": "rc.sweep, whose driver waits for room",
-    "stall_timeout": "rc.sweep, whose driver watches the steps",
     "evaluators": "gpus_per_chain: each trial evaluates its own samples",
     "gpus_per_evaluator": "gpus_per_chain: each trial evaluates its own samples",
     "keep_predictions": "rc.evaluate",

@@ -168,7 +168,7 @@ def test_a_wrong_config_is_one_line(config: dict[str, Any], message: str, tmp_pa
     ("options", "message"),
     [
         ({"name": "mine"}, r"name must be left out of a trainable, got 'mine': use tune.RunConfig"),
-        ({"stall_timeout": 3}, "stall_timeout must be left out of a trainable, got 3: use rc.sweep"),
+        ({"slot_timeout": 3}, "slot_timeout must be left out of a trainable, got 3: use rc.sweep"),
         ({"evaluators": 2}, "evaluators must be left out of a trainable, got 2: use gpus_per_chain: each trial"),
         ({"repeats": 3}, "repeats must be left out of a trainable, got 3: use an entry 'repeat' of the config"),
         ({"workers_per_chain": 2, "gpus_per_chain": 0.5}, "gpus_per_chain must be 0 or 1 for each of several workers"),
@@ -268,7 +268,7 @@ def test_a_trial_leaves_a_node_that_will_be_gone_soon_which_is_no_failure_for_tu
     found = fit(store, one, {"storage_path": str(tmp_path / "tune")}, {**task, **more})
     first, again = attempts_of(str(store), found[0].metrics["digest"])
     assert 6 <= again["from_step"] < 24 and (first.get("preemptions"), again["preemptions"]) == (None, 1)
-    assert _internal_kv_list(b"preemptions of", namespace=ray_private.NAMESPACE) == []
+    assert _internal_kv_list(b"losses of", namespace=ray_private.NAMESPACE) == []
     check_undisturbed(found, store, tmp_path / "clean", 6, **task, micro_batch=23)
 
 
