@@ -23,7 +23,7 @@ from raychains.planning.comparison import run_name
 from raychains.planning.events import SweepPlanned
 from raychains.planning.sweep_plan import FINISHED, STOPPED, WAITING, SweepPlan, state_of
 from raychains.plotting.tables import Table, with_error
-from raychains.store import Storage, SweepStore, finished_chains, initial_states, load_sweep
+from raychains.store import Storage, SweepStore, finished_chains, load_sweep
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,11 +113,12 @@ def sweep(call: Call) -> SweepResult:
 def _with_stored_start(options: Sweep) -> Sweep:
     """Return the options; where the file of ``init_from`` is gone and the sweep is resumed, with the store's copy of
     its start."""
-    root = Storage(options.store)
-    if lost_start(options) is None or options.name is None or not (folder := SweepStore(root, options.name)).exists():
+    if lost_start(options) is None or options.name is None:
         return options
-    stored = sweep_data.read_plan(folder)["options"].get("init_from")
-    return dataclasses.replace(options, init_from=initial_states.as_file(root, stored))
+    folder = SweepStore(Storage(options.store), options.name)
+    if not folder.exists():
+        return options
+    return dataclasses.replace(options, init_from=sweep_data.read_plan(folder)["options"].get("init_from"))
 
 
 def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackList, task: Task | None) -> SweepResult:

@@ -25,7 +25,7 @@ from raychains.planning import compatible, methods, settings_parser
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.presets import default_arms
 from raychains.planning.sweep_plan import Asha, Point, SweepPlan, Values
-from raychains.store import initial_states
+from raychains.store import Storage, initial_states
 from raychains.tasks import Task
 from raychains.tasks.defaults import defaults_of
 
@@ -227,7 +227,7 @@ class Points:
     """Makes points of swept values; what all of them share is resolved once.
 
     Args:
-        options: that all points share.
+        options: that all points share; ``init_from`` may name a start in their store.
         task: their task, built.
         fixed: options that values may not contain.
     """
@@ -236,7 +236,8 @@ class Points:
         self._task, self._fixed = task, fixed
         pack = "none" if options.pack == "auto" else options.pack  # a trial is one chain, whatever the repeats
         repeats = 1 if options.repeats is None else options.repeats
-        self.options = dataclasses.replace(options, repeats=repeats, pack=pack)
+        start = initial_states.as_file(Storage(options.store), options.init_from)
+        self.options = dataclasses.replace(options, repeats=repeats, pack=pack, init_from=start)
         """Options that all points share."""
         # The built task has its own settings in it.
         base = dataclasses.replace(self.options, chains=1)

@@ -6,7 +6,6 @@ samples and checkpoints are in the run store, from which a trial resumes bit for
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import sys
@@ -44,7 +43,6 @@ from raychains.planning.execution import workers_of
 from raychains.planning.methods import make_task
 from raychains.planning.reports import report_steps
 from raychains.planning.sweep_points import REPEAT, SPLIT, Points
-from raychains.store import Storage, initial_states
 from raychains.tasks import Task
 
 CHECKPOINT = "chain.json"
@@ -156,7 +154,8 @@ class ChainTrainable(tune.Trainable):
             UserError: an option that is unknown, out of range or may not differ between trials; or other gradient
                 evaluations than the trainable's.
         """
-        options, self._closed = self.settings.options, threading.Event()
+        self._options = options = self.settings.options
+        self._closed = threading.Event()
         self._timeout = seconds("stall_timeout", options.stall_timeout)
         self._losses, _ = losses(self.trial_id)
         if ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None:
@@ -165,8 +164,6 @@ class ChainTrainable(tune.Trainable):
         set_up(held, options.data_root)
         torch.set_num_threads(options.cpus_per_chain)
         self._task = make_task(options, options.task, self.settings.parts.unpack())
-        start = initial_states.as_file(Storage(options.store), options.init_from)
-        self._options = options = dataclasses.replace(options, init_from=start)
         self._points = Points(options, self._task, FIXED)
         self._evaluation = self._task.splits()[SPLIT]
         self._evaluation.bins = options.bins if options.bins is not None else BINS
