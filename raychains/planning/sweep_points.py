@@ -16,10 +16,10 @@ import numpy as np
 from torch import Tensor
 
 from raychains import samplers, schedules
-from raychains.core.config import Common, Run, Sweep
+from raychains.core.config import MOST_POINTS, Common, Run, Sweep
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.options import options_of
-from raychains.core.validation import integer, is_int, is_number
+from raychains.core.validation import is_int, is_number
 from raychains.evaluation.evaluation import Metric
 from raychains.planning import compatible, methods, settings_parser
 from raychains.planning.budget import gradient_evaluations
@@ -43,8 +43,6 @@ SETTINGS = ("sampler_settings", "schedule_settings")
 """Options that hold further settings as NAME=VALUE."""
 PATHS = ("sampler", "schedule")
 """Options whose values may be import paths ``module:Class``."""
-MOST_POINTS = 10_000
-"""Largest number of points of a sweep: a plan lists every one of them."""
 TRIES = 100
 """Draws for one point before a space counts as one without points that fit."""
 Kind = Literal["log", "uniform", "int", "choice"]
@@ -339,8 +337,8 @@ def plan(options: Sweep, given_task: Task | None = None) -> Planned:
     Raises:
         UserError: a setting out of range, a point that does not fit, or a task without data to hold out.
     """
-    require(options.chains == 1, "chains", options.chains, "be 1: a point of a sweep is one chain")
-    search, count = _search(options)
+    search: Any = "random" if options.random else "optuna" if options.optuna else "grid"
+    count = options.random or options.optuna or 0
     task, options, notes = with_validation(options, given_task)
     metric = _metric(options.metric, task)
     grid, ranges = read_grid(options.grid), read_space(options.space)
@@ -451,28 +449,6 @@ def _tried(points: Sequence[Point], names: Iterable[str]) -> dict[str, list[Any]
     return {name: list({repr(p.values[name]): p.values[name] for p in points}.values()) for name in names}
 
 
-def _search(options: Sweep) -> tuple[Any, int]:
-    """Return how points are found, and how many."""
-    counts = {"random": options.random, "optuna": options.optuna}
-    given = [name for name, count in counts.items() if count is not None]
-    if len(given) > 1:
-        raise UserError(f"optuna must be left out beside `random`, got {options.optuna}: one of them finds the points")
-    if not given:
-        if options.space:
-            raise UserError(f"space must be left out without `random=N` or `optuna=N`, got {' '.join(options.space)!r}")
-        return "grid", 0
-    if options.grid:
-        raise UserError(
-            f"grid must be left out beside `{given[0]}`, got {' '.join(options.grid)!r}: give it as a space"
-        )
-    if not options.space:
-        raise UserError(f"space must name what {given[0]} draws, as in lr=log:1e-3:1 cycles=2,4,8, got nothing")
-    count = counts[given[0]]
-    assert count is not None
-    integer(given[0], count, 1, MOST_POINTS)
-    return given[0], count
-
-
 def _metric(name: str, task: Task) -> Metric:
     known = {m.name: m for m in task.splits()[SPLIT].metrics}
     if name not in known:
@@ -498,9 +474,10 @@ def _default_grid(options: Sweep, task: Task) -> dict[str, tuple[Any, ...]]:
 
 def _check_swept(name: str, options: Sweep) -> None:
     field, setting = place(name)
-    default = next(f.default for f in dataclasses.fields(Sweep) if f.name == field)
     given = getattr(options, field)
-    fixed = given != default if setting is None else setting in settings_parser.read(field, given)
+    fixed = (
+        given != options_of(Sweep)[field].default if setting is None else setting in settings_parser.read(field, given)
+    )
     if fixed:
         raise UserError(f"{name} must be given once, got it as an option and in the sweep")
 
@@ -544,14 +521,13 @@ def _random(points: Points, ranges: Mapping[str, Range], count: int, seed: int) 
 
 def shared(options: Run) -> dict[str, Any]:
     """Return the settings of chains that the user gave, as JSON."""
-    placement = {f.name for f in dataclasses.fields(Common)} - {"cpus_per_chain"}
+    left_out = options_of(Common).keys() - {"cpus_per_chain"} | {"chains", "repeats", "lanes"}
     found = {}
-    kinds = typing.get_type_hints(Run)
-    for f in dataclasses.fields(Run):
-        value = getattr(options, f.name)
-        if f.name in placement or f.name in ("chains", "repeats", "lanes") or (value == f.default and f.name != "task"):
+    for name, option in options_of(Run).items():
+        value = getattr(options, name)
+        if name in left_out or (value == option.default and name != "task"):
             continue
-        if isinstance(value, int) and float in typing.get_args(kinds[f.name]):
+        if isinstance(value, int) and float in option.types:
             value = float(value)  # as the command line reads it: one sweep has one digest
-        found[f.name] = list(value) if isinstance(value, tuple) else value
+        found[name] = list(value) if isinstance(value, tuple) else value
     return found

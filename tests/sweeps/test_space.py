@@ -26,7 +26,7 @@ def test_a_grid_is_every_combination_and_the_last_name_changes_fastest() -> None
 def test_python_gives_lists_and_arrays() -> None:
     given = {"lr": [0.1, 1e-5], "momentum": np.linspace(0, 1, 3), "sampler": ("csgld", "csghmc"), "cycles": "int:2:8"}
     entries = ("lr=0.1,1e-05", "momentum=0.0,0.5,1.0", "sampler=csgld,csghmc", "cycles=int:2:8")
-    assert make(Sweep, {"grid": given, "space": given}).space == entries
+    assert make(Sweep, {"grid": given}).grid == make(Sweep, {"space": given, "random": 1}).space == entries
     with pytest.raises(UserError, match=r"grid must give each name a list of values or a text, got 0\.1"):
         make(Sweep, {"grid": {"lr": 0.1}})
 

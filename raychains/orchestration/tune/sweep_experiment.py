@@ -37,6 +37,7 @@ from raychains.core.errors import (
     UserError,
     trial_error,
 )
+from raychains.evaluation.evaluation import Metric
 from raychains.inference.sweep_results import report_of, result_of
 from raychains.orchestration.chains.reported_chain import Reports
 from raychains.orchestration.cluster import ray_private, ray_watch
@@ -65,8 +66,8 @@ ENVIRONMENT = {
 GIVEN_UP, REFUSED = "failed", "storage_refused"
 """Entries of a trial's last result: why its chain was given up, or why the store takes no more."""
 JUDGED = "judged"
-"""The entry of a result that schedulers and searchers compare: the metric that decides, `WORST` where it is not
-finite."""
+"""The entry of a result by which schedulers and searchers compare, lower is better: the metric that decides, or its
+negative; `WORST` where it is not finite."""
 WORST = 1e30
 
 
@@ -115,7 +116,7 @@ def run(
             precision.check(spec, gpu=slots.gpus > 0)
     options = replace(options, gpus_per_chain=slots.gpus, workers_per_chain=slots.ranks)
     trainable = SweepTrial.of(options, task, reports=REPORTS, allow_unequal_budget=True)
-    trainable.sweep, trainable.metric, trainable.better = folder.name, plan.metric.name, plan.metric.better
+    trainable.sweep, trainable.metric = folder.name, plan.metric
     wait = TrialWait(slots, timeout=resources.slot_timeout)
     sweep = SweepCallback(planned, folder, callback, stopper, wait)
     callback.on(events.Ready(slots=slots.count, slot=slots.describe()))
@@ -160,10 +161,6 @@ def run(
     return SweepOutcome(sweep.points, sweep.failed, stopped)
 
 
-def _mode(plan: SweepPlan) -> str:
-    return "min" if plan.metric.better == "lower" else "max"
-
-
 def _scheduler(plan: SweepPlan) -> ASHAScheduler | None:
     """Return Tune's scheduler that stops trials early; None without one."""
     if plan.asha is None:
@@ -171,7 +168,7 @@ def _scheduler(plan: SweepPlan) -> ASHAScheduler | None:
     return ASHAScheduler(
         time_attr="epoch",
         metric=JUDGED,
-        mode=_mode(plan),
+        mode="min",
         max_t=plan.length,
         grace_period=plan.asha.grace * plan.length,
         reduction_factor=plan.asha.reduction,
@@ -191,7 +188,7 @@ def _searcher(
     """
     plan = planned.plan
     if plan.search == "optuna":
-        chooses = OptunaSearch(plan, planned.ranges, JUDGED, _mode(plan), asked=asked, choose=sweep.choose)
+        chooses = OptunaSearch(planned, JUDGED, asked=asked, choose=sweep.choose)
         # As many as run at once: none is chosen ahead of the results.
         limited = ConcurrencyLimiter(Repeater(chooses, repeat=plan.repeats), max_concurrent=max(1, at_once))
         return limited, None, plan.count * plan.repeats
@@ -215,26 +212,25 @@ class SweepTrial(ChainTrainable):
 
     sweep: ClassVar[str]
     """The name of the sweep."""
-    metric: ClassVar[str]
-    better: ClassVar[str]
+    metric: ClassVar[Metric]
+    """The metric that decides between points."""
 
     def step(self) -> dict[str, Any]:
         """Return the next report, or why there will be none."""
-        worst = WORST if self.better == "lower" else -WORST
         try:
             report = super().step()
         except StorageRefused as error:
             return {REFUSED: str(error), "done": True}
         except ChainsFailed as error:
-            return {GIVEN_UP: str(error), JUDGED: worst, "done": True}
-        value = report[self.metric]
-        return {**report, JUDGED: value if math.isfinite(value) else worst}
+            return {GIVEN_UP: str(error), JUDGED: WORST, "done": True}
+        value = report[self.metric.name] * (1 if self.metric.better == "lower" else -1)
+        return {**report, JUDGED: value if math.isfinite(value) else WORST}
 
     def _run(self, known: int) -> Reports:
         """See `ChainTrainable`."""
         digest = self._chain.spec.digest
         folder = SweepStore(Storage(self._options.store).retrying(lambda reason: True), self.sweep)
-        reports = folder.reports(digest, self.metric)
+        reports = folder.reports(digest, self.metric.name)
         if state_of(reports, folder.stop(digest), self._chain.reporter.length) != WAITING:
             for report in reports:
                 yield {**result_of(report), "digest": digest, "done": report is reports[-1]}
