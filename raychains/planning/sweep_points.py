@@ -153,16 +153,6 @@ def _short(number: float) -> str:
     return f"{number:g}" if float(f"{number:g}") == number else repr(number)
 
 
-def grid_points(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Every combination, the last name's values change fastest."""
-    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-
-
-def drawn(space: Mapping[str, Range], generator: np.random.Generator) -> dict[str, Any]:
-    """One point of a space."""
-    return {name: range_.draw(generator) for name, range_ in space.items()}
-
-
 # Swept options
 
 
@@ -351,7 +341,7 @@ def plan(options: Sweep, given_task: Task | None = None) -> Planned:
         for name in grid if search == "grid" else ranges:
             _check_swept(name, options)
         if search == "grid":
-            made, unfit = _grid(points, grid_points(grid), skip=default)
+            made, unfit = _grid(points, grid, skip=default)
         elif search == "random":
             made, unfit = _random(points, ranges, count, options.seed)
         else:
@@ -475,19 +465,18 @@ def _default_grid(options: Sweep, task: Task) -> dict[str, tuple[Any, ...]]:
 def _check_swept(name: str, options: Sweep) -> None:
     field, setting = place(name)
     given = getattr(options, field)
-    fixed = (
-        given != options_of(Sweep)[field].default if setting is None else setting in settings_parser.read(field, given)
-    )
-    if fixed:
+    default = options_of(Sweep)[field].default
+    if (given != default) if setting is None else (setting in settings_parser.read(field, given)):
         raise UserError(f"{name} must be given once, got it as an option and in the sweep")
 
 
-def _grid(points: Points, wanted: list[dict[str, Any]], *, skip: bool) -> tuple[list[Point], list[str]]:
-    """The points of a grid; of the default one those that fit, and a note on the others."""
+def _grid(points: Points, grid: Mapping[str, Sequence[Any]], *, skip: bool) -> tuple[list[Point], list[str]]:
+    """Return every combination, the last name's values changing fastest; of the default grid those that fit, and notes
+    on the others."""
     made: list[Point] = []
     left: list[str] = []
-    for given in wanted:
-        values = points.values(given)
+    for combination in itertools.product(*grid.values()):
+        values = points.values(dict(zip(grid, combination, strict=True)))
         try:
             made.append(points.make(len(made), values))
         except UserError as error:
@@ -505,7 +494,7 @@ def _random(points: Points, ranges: Mapping[str, Range], count: int, seed: int) 
     made: list[Point] = []
     unfit: list[str] = []
     while len(made) < count:
-        values = points.values(drawn(ranges, generator))
+        values = points.values({name: range_.draw(generator) for name, range_ in ranges.items()})
         try:
             made.append(points.make(len(made), values))
         except UserError as error:

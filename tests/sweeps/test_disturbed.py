@@ -12,11 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from raychains import tasks
 from raychains.core.config import Run
 from raychains.core.errors import ChainsFailed, Interrupted
 from raychains.planning.presets import default_arms
 from raychains.store import Storage, SweepStore, load_sweep
 from tests.processes import until
+from tests.sweeps.tasks import Poisoned
 from tests.sweeps.worlds import (
     TASK,
     Diary,
@@ -62,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, folder: Path, ray_session: None) -> str:
-    """The store of a sweep that nothing happened to."""
+    """The store of a sweep that nothing happened to; its task raises when its test split is read."""
     store = str(tmp_path_factory.mktemp("undisturbed"))
     diary = Diary()
     sweep(folder, store, diary)
@@ -70,6 +72,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, folder: Path, ray_sess
     rows = table(store)
     assert {event.digest for event in diary.of(events.ChainFailed)} == set(rows[rows["status"] == "failed"]["digest"])
     assert max(tick.failed for tick in diary.of(events.Tick)) <= 2
+    assert not any("Poisoned" in (reason or "") for reason in rows["reason"])
     return store
 
 
@@ -77,16 +80,6 @@ def table(store: str, name: str = "results") -> Any:
     found = load_sweep(f"{store}/sweeps/{NAME}").table(name)
     assert found is not None
     return found.to_pandas()
-
-
-@pytest.mark.long
-def test_a_point_that_diverges_fails_and_the_others_go_on(undisturbed: str) -> None:
-    rows = table(undisturbed)
-    failed = rows[rows["status"] == "failed"]
-    assert list(failed["lr"]) == [1e29, 1e29] and all("step" in reason for reason in failed["reason"])
-    assert list(rows[rows["status"] == "finished"]["lr"]) == [0.05, 0.05, 0.1, 0.1]
-    best = load_sweep(f"{undisturbed}/sweeps/{NAME}").best()
-    assert best is not None and best["lr"] == rows.loc[rows["nll"].idxmin(), "lr"]
 
 
 def interrupt_at_first_report() -> Any:
@@ -167,36 +160,19 @@ def test_every_sample_report_and_result_is_that_of_the_undisturbed_sweep(
     assert table(store, "reports").equals(table(undisturbed, "reports"))
     assert settled(table(store)).equals(settled(table(undisturbed)))
     assert SweepStore(Storage(store), NAME).best() == SweepStore(Storage(undisturbed), NAME).best()
-
-
-def leaves(folder: Path, **more: Any) -> tuple[Diary, str]:
-    """A chain whose trial learns in its twelfth step that its node is draining; no death is allowed."""
-    (folder / "leave").touch()
-    diary, store = Diary(), str(folder / "store")
-    one = options(folder) | {"task_settings": ("pause=0.1", f"folder={folder}"), "grid": ("lr=.05",), "cycles": 2}
-    with undrawn():
-        rc.sweep(store=store, name=NAME, callback=diary, max_failures=0, **one, **more)
-    return diary, store
+    assert not {column for column in table(store) if column.startswith("test")}
+    with pytest.raises(Poisoned):
+        tasks.make(TASK, val_split=40).splits()["test"]
 
 
 @pytest.mark.long
 def test_a_trial_that_has_to_leave_too_often_fails(tmp_path: Path) -> None:
-    with pytest.raises(ChainsFailed, match="1 chains of the sweep failed"):
-        leaves(tmp_path, max_preemptions=0)
+    """It learns in its twelfth step that its node is draining; no death is allowed."""
+    (tmp_path / "leave").touch()
+    one = options(tmp_path) | {"task_settings": ("pause=0.1", f"folder={tmp_path}"), "grid": ("lr=.05",), "cycles": 2}
+    with undrawn(), pytest.raises(ChainsFailed, match="1 chains of the sweep failed"):
+        rc.sweep(store=str(tmp_path / "store"), name=NAME, max_failures=0, max_preemptions=0, **one)
     assert list(table(str(tmp_path / "store"))["reason"]) == ["it had to leave its node 1 times"]
-
-
-@pytest.mark.long
-def test_nobody_read_another_split(disturbed: tuple[str, dict[str, int], Diary]) -> None:
-    """The task raises when its test split is asked for: that these sweeps ended as they did shows that nobody did."""
-    from raychains import tasks
-    from tests.sweeps.tasks import Poisoned
-
-    with pytest.raises(Poisoned):
-        tasks.make(TASK, val_split=40).splits()["test"]
-    store, _, _ = disturbed
-    assert not any("Poisoned" in (reason or "") for reason in table(store)["reason"])
-    assert not {c for c in table(store).columns if c.startswith("test")}
 
 
 @pytest.mark.parametrize(
