@@ -328,26 +328,23 @@ def plan(options: Sweep, given_task: Task | None = None) -> Planned:
         UserError: a setting out of range, a point that does not fit, or a task without data to hold out.
     """
     search: Any = "random" if options.random else "optuna" if options.optuna else "grid"
-    count = options.random or options.optuna or 0
     task, options, notes = with_validation(options, given_task)
     metric = _metric(options.metric, task)
     grid, ranges = read_grid(options.grid), read_space(options.space)
     default = search == "grid" and not grid
     if default:
-        grid = _default_grid(options, task)
+        grid = _default_grid(options)
     points = Points(options, task)
-    made: list[Point] = []
     with _given_by("grid" if search == "grid" else "space"):
         for name in grid if search == "grid" else ranges:
             _check_swept(name, options)
         if search == "grid":
-            made, unfit = _grid(points, grid, skip=default)
-        elif search == "random":
-            made, unfit = _random(points, ranges, count, options.seed)
+            tried, unfit = _grid(points, grid, skip=default)
         else:
-            unfit = []
-        tried = made or _random(points, ranges, 1, options.seed)[0]
-    compatible.check_total(len(tried[0].specs) * max(count, len(made)))
+            tried, unfit = _random(points, ranges, options.random or 1, options.seed)
+    made, unfit = (tried, unfit) if search != "optuna" else ([], [])
+    count = options.optuna or len(made)
+    compatible.check_total(len(tried[0].specs) * count)
     found = _plan(
         points.options,
         task,
@@ -355,7 +352,7 @@ def plan(options: Sweep, given_task: Task | None = None) -> Planned:
         metric=metric,
         swept=_tried(made, grid) if search == "grid" else {name: one.to_json() for name, one in ranges.items()},
         search=search,
-        count=len(made) or count,
+        count=count,
         points=tuple(made),
         asha=Asha(grace=options.asha_grace, reduction=options.asha_reduction) if options.asha else None,
         notes=tuple(dict.fromkeys([*notes, *unfit, *points.notes])),
@@ -448,12 +445,7 @@ def _metric(name: str, task: Task) -> Metric:
     return known[name]
 
 
-def _default_grid(options: Sweep, task: Task) -> dict[str, tuple[Any, ...]]:
-    defaults = defaults_of(options.task, task)
-    method = samplers.method(options.sampler or defaults.run)
-    schedule = methods.schedule_kind(options, method, defaults.of(method.kind))
-    if schedule != "cyclical":
-        raise UserError(f"grid must be given for schedule {schedule}: the default one varies β and M, which it lacks")
+def _default_grid(options: Sweep) -> dict[str, tuple[Any, ...]]:
     grid = {name: values for name, values in DEFAULT_GRID.items() if getattr(options, name) is None}
     if options.burn_in is not None:
         grid.pop("exploration", None)

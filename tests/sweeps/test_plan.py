@@ -38,9 +38,7 @@ def test_every_point_and_every_trial_is_the_chain_that_run_makes_of_its_options(
         assert [spec.digest for spec in trials] == [spec.digest for spec in point.specs]
 
 
-def test_the_default_grid_looks_at_the_schedule_that_chains_have() -> None:
-    with pytest.raises(UserError, match="grid must be given for schedule constant"):
-        plan(epochs=40, sampler="csgld", schedule="constant")
+def test_chains_have_the_schedule_of_the_options_else_the_tasks() -> None:
     task = dataclasses.replace(defaults_of("digits", Digits()).of("emcmc"), schedule="constant")
     assert methods.schedule_kind(Run(), samplers.method("emcmc"), task) == "constant"
     assert methods.schedule_kind(Run(schedule="linear"), samplers.method("emcmc"), task) == "linear"
@@ -129,7 +127,8 @@ def test_random_points_are_drawn_again_until_they_fit_and_the_same_every_time() 
         ({"random": 4, "optuna": 4, "space": ("lr=log:1e-3:1",)}, "optuna must be left out beside `random`"),
         ({"random": 4, "space": ("lr=log:1e-3:1",), "grid": ("cycles=2",)}, "grid must be left out beside `random`"),
         ({"random": 4, "space": ("cycles=int:5000:6000",)}, "space must hold points that fit, got none in"),
-        ({"sampler": "sghmc"}, "grid must be given for schedule decreasing"),
+        ({"sampler": "sghmc"}, "grid must be given: .* cycles must be left out for schedule decreasing, got 2"),
+        ({"sampler": "csgld", "schedule": "constant"}, "grid must be given: .* schedule must be cyclical for csgld"),
         ({"cycles": 2, "exploration": 0.5}, "grid must name what is varied"),
         ({"asha": True, "asha_grace": 1.0}, r"asha_grace must lie in \(0, 1\), got 1.0"),
         ({"asha": True, "asha_reduction": 1.0}, "asha_reduction must be a number above 1, got 1.0"),
