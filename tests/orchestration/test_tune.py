@@ -240,24 +240,6 @@ def test_a_killed_trial_is_retried_and_ends_with_the_same_samples(tmp_path: Path
 
 @pytest.mark.long
 @pytest.mark.usefixtures("ray_session")
-def test_a_trial_of_two_workers_outlives_the_death_of_one_with_the_samples_of_a_single_process(tmp_path: Path) -> None:
-    """Ranks wait, too, while the trial waits for Tune; the trial of another exploration has processes of its own."""
-    store = tmp_path / "store"
-    (tmp_path / "die").touch()
-    task = {"task": "tests.sweeps.tasks:DyingRank", "task_settings": (f"folder={tmp_path}",), "micro_batch": 23}
-    run = {"storage_path": str(tmp_path / "tune"), "failure_config": tune.FailureConfig(max_failures=2)}
-    found = fit(store, space(), run, {**task, "workers_per_chain": 2})
-    attempts = [attempts_of(str(store), r.metrics["digest"]) for r in found]
-    assert sorted(map(len, attempts)) == [1, 2] and {a["workers"] for of in attempts for a in of} == {2}
-    [died] = tmp_path.glob("died-*")
-    assert died.name.partition("-")[2] not in {str(a["pid"]) for of in attempts for a in of}, (
-        "it was not the trial itself"
-    )
-    check_undisturbed(found, store, tmp_path / "clean", 6, 6, **task)
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("ray_session")
 def test_a_trial_leaves_a_node_that_will_be_gone_soon_which_is_no_failure_for_tune(tmp_path: Path) -> None:
     """Of two workers the other one's node goes. No periodic checkpoint is written."""
     store = tmp_path / "store"

@@ -12,9 +12,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import raychains as rc
 from raychains import tasks
 from raychains.core.config import Run
 from raychains.core.errors import ChainsFailed, Interrupted
+from raychains.planning import events
 from raychains.planning.presets import default_arms
 from raychains.store import Storage, SweepStore, load_sweep
 from tests.processes import until
@@ -25,9 +27,7 @@ from tests.sweeps.worlds import (
     Driver,
     attempts_of,
     command,
-    events,
     hashes,
-    rc,
     reports,
     settled,
     undrawn,

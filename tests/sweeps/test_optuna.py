@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from ray.tune.search import Repeater
 
+import raychains as rc
 from raychains.core.config import Sweep
 from raychains.core.errors import UserError
 from raychains.orchestration.tune.optuna_search import OptunaSearch
-from raychains.planning import sweep_points
+from raychains.planning import events, sweep_points
 from raychains.store import load_sweep
-from tests.sweeps.worlds import TASK, Diary, events, rc, undrawn
+from tests.sweeps.worlds import TASK, Diary, undrawn
 
 SPACE = {"lr": "log:1e-3:.2", "cycles": "int:2:40", "exploration": "uniform:0:.5"}
 ENTRIES = tuple(f"{name}={text}" for name, text in SPACE.items())

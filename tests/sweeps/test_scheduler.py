@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
+import raychains as rc
 from raychains.core.config import Run
 from raychains.core.errors import Interrupted
 from raychains.evaluation.evaluation import Metric
 from raychains.orchestration.tune.sweep_experiment import SweepTrial
+from raychains.planning import events
 from raychains.store import ChainStore, Storage, SweepStore
 from tests.orchestration.trials import CONFIG, OPTIONS, reports
-from tests.sweeps.worlds import TASK, Diary, attempts_of, events, hashes, rc, undrawn
+from tests.sweeps.worlds import TASK, Diary, attempts_of, hashes, undrawn
 from tests.sweeps.worlds import reports as stored
 
 
