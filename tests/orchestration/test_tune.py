@@ -73,9 +73,12 @@ def test_a_trial_reports_the_ensemble_so_far_after_every_cycle(undisturbed: Any,
         assert {name: report[name] for name in metrics} == pytest.approx(metrics, rel=1e-9, nan_ok=True)
 
 
-def test_a_chain_without_cycles_reports_as_often_as_is_asked(tmp_path: Path) -> None:
-    found = reports(trial(tmp_path, {}, sampler="sgld", reports=2))
-    assert [r["cycle"] for r in found] == [0, 1] and found[-1]["epoch"] == 6
+def test_a_chain_without_cycles_reports_as_often_as_is_asked_and_may_cost_more_where_that_is_allowed(
+    tmp_path: Path,
+) -> None:
+    found = reports(trial(tmp_path, {"epochs": 12}, sampler="sgld", reports=2, allow_unequal_budget=True))
+    assert [r["cycle"] for r in found] == [0, 1] and found[-1]["epoch"] == 12
+    assert found[-1]["gradient_evaluations"] == 2160
 
 
 def test_a_stored_chain_is_only_evaluated(undisturbed: Any) -> None:
@@ -184,16 +187,6 @@ def test_a_wrong_trainable_is_one_line(options: dict[str, Any], message: str) ->
         rc.tune.trainable(**{**OPTIONS, **options})
 
 
-def test_a_grid_refuses_what_its_trainable_refuses() -> None:
-    with pytest.raises(UserError, match=r"concurrent must be left out of a trainable, got 2: use tune.TuneConfig"):
-        rc.tune.search_space("digits", 80, concurrent=2)
-
-
-def test_trials_of_unequal_cost_are_run_when_that_is_allowed(tmp_path: Path) -> None:
-    found = trial(tmp_path, {"epochs": 12}, allow_unequal_budget=True)
-    assert reports(found)[-1]["gradient_evaluations"] == 2160
-
-
 def test_a_trial_holds_a_share_of_a_gpu() -> None:
     made = rc.tune.trainable(**OPTIONS, cpus_per_chain=2, gpus_per_chain=0.5)
     assert made.default_resource_request({}).bundles == [{"CPU": 2.0, "GPU": 0.5}]
@@ -209,6 +202,8 @@ def test_the_search_space_is_the_papers_as_far_as_it_fits() -> None:
     assert rc.tune.search_space("digits", 3)["cycles"] == {"grid_search": [2, 4]}
     with pytest.raises(UserError, match="epochs must leave room for two cycles"):
         rc.tune.search_space("digits", 1, batch_size=450)
+    with pytest.raises(UserError, match=r"concurrent must be left out of a trainable, got 2: use tune.TuneConfig"):
+        rc.tune.search_space("digits", 80, concurrent=2)
 
 
 # With Tune

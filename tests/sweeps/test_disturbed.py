@@ -145,7 +145,7 @@ def test_trials_that_die_or_hang_are_started_again_and_the_user_is_told_why(
     lost = diary.of(events.WorkerLost)
     assert len(lost) == 4 and {event.digest for event in lost} <= set(table(store)["digest"])
     [hung] = [event for event in lost if event.reason != "its process died"]
-    assert re.fullmatch(r"it makes no step for [6-9] s", hung.reason)
+    assert re.fullmatch(r"it makes no step for \d+ s", hung.reason)
     pids = [attempt["pid"] for attempt in attempts_of(store, hung.digest)]
     assert pids.count(died["hang"]) == 1 and pids[-1] != died["hang"]
 

@@ -120,7 +120,7 @@ def run(
     wait = TrialWait(slots, timeout=resources.slot_timeout)
     sweep = SweepCallback(planned, folder, callback, stopper, wait)
     callback.on(events.Ready(slots=slots.count, slot=slots.describe()))
-    asked = folder.asked() if plan.search == "optuna" else []
+    asked = folder.asked()  # by Optuna
     sweep.add(plan.points)
     for values in asked:
         sweep.choose(values, new=False)
