@@ -32,6 +32,15 @@ PAGES = {
 SAMPLERS = PAGES["docs/reference/samplers.md"]
 COMMAND_LINES = sorted({line for page in PAGES.values() for line in re.findall(r"^\$ raychains (.+)$", page, re.M)})
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+LONG_LINES = {
+    "benchmarks/README.md",
+    *(f"docs/how-to/add-a-{part}.md" for part in ("measure", "sampler", "schedule", "task")),
+    *(f"docs/how-to/{name}.md" for name in ("cluster", "export", "imagenet", "jobs", "local-learning-coefficient")),
+    *(f"docs/how-to/{name}.md" for name in ("monitor", "reproduce", "serve", "sweeps", "tune")),
+    *(f"docs/reference/{name}.md" for name in ("events", "measures", "options", "samplers", "tasks", "theory")),
+    *(f"docs/reliability/{name}.md" for name in ("chaos", "failures", "gpu", "simulation")),
+}
+"""Pages whose prose may still have lines of more than 120 characters."""
 
 
 def build() -> Any:
@@ -174,6 +183,15 @@ def test_python_compiles() -> None:
     for name, page in PAGES.items():
         for code in re.findall(r"```python\n(.*?)```", page, flags=re.S):
             compile(code, name, "exec")
+
+
+def test_lines_of_prose_end_at_120_characters() -> None:
+    found = []
+    for name in sorted(PAGES.keys() - LONG_LINES):
+        prose = re.sub(r"^```.*?^```", "", PAGES[name], flags=re.M | re.S)
+        lines = [line for line in prose.splitlines() if not line.startswith(("|", "![", "    "))]  # prose, not tables
+        found += [f"{name}: {line}" for line in lines if len(line) > 120]
+    assert found == []
 
 
 def test_the_readme_is_short() -> None:

@@ -177,7 +177,7 @@ def strongly_connected_components(graph: dict[str, set[str]]) -> list[set[str]]:
 
 
 def test_the_table_of_rooms_is_the_plan() -> None:
-    page = (REPOSITORY / "docs" / "concepts" / "code.md").read_text().partition("## Rooms")[2]
+    page = (REPOSITORY / "docs" / "concepts" / "code.md").read_text().partition("## Packages")[2]
     rows = [line.split("|")[1:3] for line in page.splitlines() if "|" in line]
     named = [
         (int(layer), room)

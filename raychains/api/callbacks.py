@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,7 +13,6 @@ from raychains.core.config import Common
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.user_code import installed, is_path, load, path_of
 from raychains.store import RunStore, Storage
-from raychains.store.filesystem import LONGEST_PART
 
 if TYPE_CHECKING:
     from raychains.report.terminal import Terminal
@@ -73,16 +71,11 @@ def requested(options: Common, folder: RunStore) -> list[Callable[[str], Callbac
     """Return what makes each callback that the options request by name, given the driver's id, for a run or a sweep.
 
     Raises:
-        UserError: an unknown name, a package that is missing, a log without a folder, or TensorBoard without a local
-            one.
+        UserError: an unknown name, a package that is missing, or TensorBoard without a local folder.
     """
-    makers: list[Callable[[str], Callback]] = []
-    if options.log is not None:
-        log = options.log
-        ok = _is_name(log) and os.path.isdir(Path(log).parent) and not os.path.isdir(log)
-        require(ok, "log", log, "be a local file in a folder that exists")
-        makers.append(lambda _: jsonl.JsonLinesFile(log, folder.name))
-    return [*makers, *(_maker(name, options, folder) for name in names(options))]
+    log = options.log
+    logs = [] if log is None else [lambda _: jsonl.JsonLinesFile(log, folder.name)]
+    return [*logs, *(_maker(name, options, folder) for name in names(options))]
 
 
 def begin(makers: Sequence[Callable[[str], Callback]], driver: str) -> CallbackList:
@@ -142,8 +135,6 @@ def _own(path: str) -> Any:
 
 def _tensorboard_folder(options: Common, root: Storage, folder: str) -> Path:
     if options.tensorboard is not None:
-        ok = "://" not in options.tensorboard and _is_name(options.tensorboard)
-        require(ok and not os.path.isfile(options.tensorboard), "tensorboard", options.tensorboard, "be a local folder")
         return Path(options.tensorboard)
     if not root.exclusive:
         raise UserError(
@@ -151,12 +142,3 @@ def _tensorboard_folder(options: Common, root: Storage, folder: str) -> Path:
             f"{root.location()!r}"
         )
     return root.folder(f"{folder}/tensorboard")
-
-
-def _is_name(path: str) -> bool:
-    """Return whether a file or folder can have this name."""
-    try:
-        name = os.fsencode(path)
-    except UnicodeEncodeError:
-        return False
-    return bool(name) and b"\0" not in name and all(len(part) <= LONGEST_PART for part in name.split(b"/"))

@@ -19,7 +19,7 @@ from raychains.planning.costs import Costs, costs
 from raychains.planning.execution import workers_of
 from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage, SweepStore, chain_store, finished_chains, split_run_path
-from raychains.tasks.prepared import check_name
+from raychains.tasks.prepared import check_set_name
 
 if TYPE_CHECKING:
     from raychains.api.sweep import SweepResult
@@ -81,7 +81,7 @@ def prepare(options: Prepare, *, progress: Callable[[str, int, int], Any] | None
     from raychains.orchestration import prepare
     from raychains.orchestration.cluster import session
 
-    check_name(options.set)
+    check_set_name(options.set)
     folder = Path(os.path.expanduser(options.source)).absolute()
     if not os.path.isdir(folder):
         raise UserError(f"source must be an existing folder, got {options.source!r}")

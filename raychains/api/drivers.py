@@ -10,13 +10,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raychains import tasks
 from raychains.api.result import Result
 from raychains.callbacks import CallbackList
-from raychains.core.config import Common, Compare, Fit, Local, Run, Sweep
+from raychains.core.config import Common, Compare, Fit, Local, Run
 from raychains.core.errors import (
     ChainsFailed,
     RayLost,
@@ -88,7 +87,6 @@ class Unclosed:
 
 def placement(options: Common) -> ResourceConfig:
     """Return the part of the options that says where chains run."""
-    from raychains.core.duration import seconds
     from raychains.orchestration.cluster.resource_config import ResourceConfig
     from raychains.planning.execution import workers_field, workers_of
 
@@ -99,9 +97,6 @@ def placement(options: Common) -> ResourceConfig:
         "workers_per_chain": workers,
         "workers_field": workers_field(options),
         "gpus_per_evaluator": options.gpus_per_evaluator if options.gpus_per_evaluator is not None else 0.0,
-        "slot_timeout": seconds("slot_timeout", options.slot_timeout) if options.slot_timeout is not None else None,
-        "stall_timeout": seconds("stall_timeout", options.stall_timeout),
-        "checkpoint_every": seconds("checkpoint_every", options.checkpoint_every),
         "data_root": root_of(options.data_root) if options.data_root is not None else None,
         "bins": options.bins if options.bins is not None else BINS,
     }
@@ -130,13 +125,6 @@ def with_start(options: Run, start: Mapping[str, Tensor] | None) -> Run:
         return options
     digest = initial_states.publish(Storage(options.store), start)
     return dataclasses.replace(options, init_from=initial_states.file_of(digest))
-
-
-def lost_start(options: Run | Compare | Sweep) -> str | None:
-    """Return the file of ``init_from`` that is gone, of a run or a sweep that is resumed; None otherwise."""
-    file = options.init_from
-    gone = file is not None and is_file(file) and options.resume and not Path(file).exists()
-    return file if gone else None
 
 
 def origin(command: str, options: Common) -> dict[str, str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from raychains import tasks
-from raychains.api.drivers import lost_start, origin, planned_otherwise, publish, workers_of
+from raychains.api.drivers import origin, planned_otherwise, publish, workers_of
 from raychains.api.keywords import ALONE, Call, CompareKeywords, RunKeywords, accepts, read
 from raychains.api.result import Result
 from raychains.api.run_context import RunContext, begun
@@ -78,34 +77,8 @@ def sample(task: Task, workers: Workers | None = None, **settings: Any) -> Resul
 def _run(command: str, call: Call, workers: Workers | None = None, **settings: Any) -> Result:
     workers = workers if workers is not None else workers_of(call.options, call.worker_pool)
     with rooted(call.options.data_root), call.callbacks() as called:
-        planned = _planned(command, call.options, call.task)
+        planned = getattr(default_arms, command)(call.options, call.task)
         return execute(command, call.options, planned, called, call.task, workers, **settings)
-
-
-def _planned(command: str, options: Compare | Run, task: Task | None) -> PlannedComparison:
-    """The comparison; where the file of ``init_from`` is gone and the run is resumed, from the store's copy of its
-    start."""
-    plan: Callable[[Any], PlannedComparison] = partial(getattr(default_arms, command), task=task)
-    file = lost_start(options)
-    if file is None:
-        return plan(options)
-    root = Storage(options.store)
-    digest = _start_of(root, options.name)
-    if digest is None:
-        raise UserError(
-            f"init_from must be a file, got {file!r}: to go on without it, give the `name` of a run that began at it"
-        )
-    stored = initial_states.file_of(digest)
-    copy = str(initial_states.as_file(root, stored))
-    planned = plan(dataclasses.replace(options, init_from=copy))
-    return dataclasses.replace(planned, notes=[note.replace(copy, root.location(stored)) for note in planned.notes])
-
-
-def _start_of(root: Storage, name: str | None) -> str | None:
-    if name is None or not (folder := RunStore(root, name)).exists():
-        return None
-    found = {spec.start for spec in Comparison.from_json(folder.plan().get("comparison")).chains().values()}
-    return found.pop() if len(found) == 1 else None
 
 
 def execute(

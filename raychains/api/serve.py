@@ -8,7 +8,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from raychains.core import duration
 from raychains.core.config import Serve
 from raychains.core.errors import UserError, check_gone, renamed, require, shown
 from raychains.core.options import make, options_of
@@ -138,7 +137,7 @@ def _bound(options: Serve, source: Source) -> Any:
         source=source,
         gpu=options.gpus_per_replica > 0,
         max_batch_size=options.max_batch_size,
-        batch_wait=duration.seconds("batch_wait", options.batch_wait),
+        batch_wait=float(options.batch_wait),
         max_body=options.max_body,
         folders=import_folders() if options.trust else (),
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from raychains.api.drivers import check_failed, located, lost_start, origin, planned_otherwise, with_start
+from raychains.api.drivers import check_failed, located, origin, planned_otherwise, with_start
 from raychains.api.keywords import Call, SweepKeywords, accepts
 from raychains.api.result import HEADLINES, InStore
 from raychains.api.run_context import RunContext
@@ -105,20 +105,7 @@ def sweep(call: Call) -> SweepResult:
     """
     check_refused(call.options, "of a sweep")
     with rooted(call.options.data_root), call.callbacks() as called:
-        options = _with_stored_start(call.options)
-        planned = sweep_points.plan(options, call.task)
-        return _execute(options, planned, called, call.task)
-
-
-def _with_stored_start(options: Sweep) -> Sweep:
-    """Return the options; where the file of ``init_from`` is gone and the sweep is resumed, with the store's copy of
-    its start."""
-    if lost_start(options) is None or options.name is None:
-        return options
-    folder = SweepStore(Storage(options.store), options.name)
-    if not folder.exists():
-        return options
-    return dataclasses.replace(options, init_from=sweep_data.read_plan(folder)["options"].get("init_from"))
+        return _execute(call.options, sweep_points.plan(call.options, call.task), called, call.task)
 
 
 def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackList, task: Task | None) -> SweepResult:
@@ -141,7 +128,8 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
         resources = context.resources
         if not context.plan:
             sweep_results.write_plan(folder, plan, {**origin("sweep", options), "bins": resources.bins})
-        shared = dataclasses.replace(planned.points.options, bins=resources.bins)
+        own: dict[str, Any] = {"log": None, "tensorboard": None}  # the sweep's, not its trials'
+        shared = dataclasses.replace(planned.points.options, bins=resources.bins, **own)
         shared = with_start(located(shared), planned.points.start)
 
         def trials() -> sweep_experiment.SweepOutcome:

@@ -45,7 +45,8 @@ def read(path: str) -> dict[str, Tensor]:
         stat = Path(path).stat()
         return dict(_read(path, stat.st_mtime_ns, stat.st_size))
     except OSError as error:
-        raise UserError(f"init_from must be a file, got {path!r}: {error.strerror or error}") from None
+        copy = "; a run's store has a copy of its start below starts/" if isinstance(error, FileNotFoundError) else ""
+        raise UserError(f"init_from must be a file, got {path!r}: {error.strerror or error}{copy}") from None
 
 
 @lru_cache(maxsize=1)  # every arm of a comparison asks

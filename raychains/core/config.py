@@ -17,7 +17,17 @@ from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.options import Form, Options
 from raychains.core.registry import check_name, known_names, modules_defining
 from raychains.core.spec import MOST_ROWS
-from raychains.core.validation import above_1, at_least_0, fraction, integer, open_fraction, positive, positive_int
+from raychains.core.validation import (
+    above_1,
+    at_least_0,
+    fraction,
+    integer,
+    local_file,
+    local_folder,
+    open_fraction,
+    positive,
+    positive_int,
+)
 
 MEASURES = (
     f"Further analyses: {', '.join(modules_defining('measures', 'MEASURE'))}. Each has tables and figures of its own "
@@ -51,8 +61,8 @@ Positive = Annotated[float | None, Form(check=positive)]
 NotNegative = Annotated[float | None, Form(check=at_least_0)]
 PerSampler = float | str | Mapping[Any, Any] | None
 IntegerPerSampler = int | str | Mapping[Any, Any] | None
-Duration = Annotated[float | str, Form(metavar="TIME", check=seconds)]
-MaybeDuration = Annotated[float | str | None, Form(metavar="TIME", check=seconds)]
+Duration = Annotated[float | str, Form(metavar="TIME", convert=seconds)]
+MaybeDuration = Annotated[float | str | None, Form(metavar="TIME", convert=seconds)]
 Names = Annotated[Sequence[str], Form()]
 Patterns = Annotated[Sequence[str], Form(metavar="PATTERN …")]
 Settings = Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=VALUE …")]
@@ -153,9 +163,9 @@ class Common(Options):
     """Callbacks that get the run's events besides the terminal: jsonl (events in STORE/runs/NAME/events),
     tensorboard, ray-metrics, wandb, mlflow (the last two are extras); module:Class is one of your own.
     docs/how-to/monitor.md says what each gets."""
-    log: Text = None
+    log: Annotated[str | None, Form(check=local_file)] = None
     """A local file to append events to (of ticks one in ten seconds), one JSON object per line."""
-    tensorboard: Text = None
+    tensorboard: Annotated[str | None, Form(check=local_folder)] = None
     """Local folder of TensorBoard's files, which are written when it is given; default with --callback tensorboard:
     STORE/runs/NAME/tensorboard where the store is a local folder."""
 

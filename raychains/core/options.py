@@ -47,6 +47,8 @@ class Form:
     """The help text, where it is made and not written below the field."""
     check: Callable[[str, Any], object] | None = None
     """Raises for a value out of range, given the option's name and the value."""
+    convert: Callable[[str, Any], Any] | None = None
+    """Returns what the field holds of a value, given the option's name and the value, or raises."""
     lists: bool = False
     """True if the values of a mapping are lists, written A,B,C."""
     objects: bool = False
@@ -119,7 +121,7 @@ class Option:
                 text, number = isinstance(one, str), isinstance(one, int | float)
                 if (text and not self.form.per_sampler) or (number and not self.form.objects):
                     self.form.check(self.name, one)
-        return found
+        return self.form.convert(self.name, found) if self.form.convert is not None and found is not None else found
 
     def _converted(self, value: Any) -> Any:
         if value is None and self.optional:

@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TypeGuard
 
 from raychains.core.errors import UserError, require
@@ -94,6 +95,30 @@ def positive(field: str, value: object) -> None:
 def at_least_0(field: str, value: object) -> None:
     """Refuse anything but a finite number of at least 0."""
     require(is_number(value) and value >= 0, field, value, "be a finite number of at least 0")
+
+
+LONGEST_PART = 200
+"""Bytes of one part of a path; filesystems take 255, of which a temporary name needs some."""
+
+
+def local_file(field: str, value: str) -> None:
+    """Refuse anything but a local file, there or not, in a folder that exists."""
+    ok = _is_path(value) and Path(value).parent.is_dir() and not os.path.isdir(value)
+    require(ok, field, value, "be a local file in a folder that exists")
+
+
+def local_folder(field: str, value: str) -> None:
+    """Refuse anything but a local folder, there or not."""
+    require("://" not in value and _is_path(value) and not os.path.isfile(value), field, value, "be a local folder")
+
+
+def _is_path(value: str) -> bool:
+    """Return whether a file or folder can have this name."""
+    try:
+        name = os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
+    return bool(name) and b"\0" not in name and all(len(part) <= LONGEST_PART for part in name.split(b"/"))
 
 
 def is_int(value: object) -> TypeGuard[int]:

@@ -19,7 +19,6 @@ from raychains.core.config import Run, Sampling
 from raychains.core.errors import require
 from raychains.core.spec import ChainSpec, Part
 from raychains.core.user_code import source_of
-from raychains.data.root import root_of
 from raychains.planning import compatible, ensemble_start, execution, settings_parser
 from raychains.planning.method_settings import MethodSettings, everywhere, layered, settings_of
 from raychains.planning.schedule_settings import schedule_of
@@ -116,7 +115,7 @@ class Method:
 
 
 def make_task(options: Sampling, task: str, given_task: Task | None = None) -> Task:
-    """Make the task of a name, with the data root checked before anything else is; or take the one passed as an object.
+    """Make the task of a name, or take the one passed as an object.
 
     Raises:
         UserError: an unknown task or setting, or a value that it refuses.
@@ -127,8 +126,6 @@ def make_task(options: Sampling, task: str, given_task: Task | None = None) -> T
             require(not value, field, value, "be left out beside a task that is given as an object: make it with them")
         made = given_task if options.val_split is None else given_task.holding_out(options.val_split)
         return given_task if made is given_task else tasks.give(made)  # evaluators find it by its spec
-    if options.data_root is not None:
-        root_of(options.data_root)
     kind = tasks.kind_of(task)
     # A user's function need not have the argument: the task that it makes is divided.
     divided = task not in tasks.NAMES and not tasks.takes(kind, "val_split")

@@ -17,7 +17,6 @@ from rich.text import Text
 
 from raychains.callbacks.event_data import plain
 from raychains.core.config import Status
-from raychains.core.duration import seconds
 from raychains.core.errors import StorageAway, require
 from raychains.report.console import fitted, fitting, say
 from raychains.status.reading import Reader
@@ -35,8 +34,8 @@ def show(options: Status, console: Console, sleep: Callable[[float], None] = tim
     Raises:
         UserError: nothing there, or an option out of range.
     """
-    every = seconds("watch", options.watch) if options.watch is not None else None
-    require(not (options.json and every), "watch", options.watch, "be left out beside `json`")
+    every = float(options.watch) if options.watch is not None else None
+    require(not (options.json and every), "watch", every, "be left out beside `json`")
     reader = Reader(options.path)
     state = reader.read()
     if options.json:

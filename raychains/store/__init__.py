@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from raychains.store.chain_store import ChainStore, SampleRecord, finished_chains
     from raychains.store.codec import Corrupt
     from raychains.store.filesystem import Storage
-    from raychains.store.runs import FitStore, RunStore, SweepStore, check_name, load_sweep, split_run_path
+    from raychains.store.runs import FitStore, RunStore, SweepStore, check_run_name, load_sweep, split_run_path
 
 _EXPORTS = {
     "chain_store": ("ChainStore", "SampleRecord", "finished_chains"),
     "codec": ("Corrupt",),
     "filesystem": ("Storage",),
-    "runs": ("FitStore", "RunStore", "SweepStore", "check_name", "load_sweep", "split_run_path"),
+    "runs": ("FitStore", "RunStore", "SweepStore", "check_run_name", "load_sweep", "split_run_path"),
 }
 _HOME = {name: module for module, names in _EXPORTS.items() for name in names}
 
 __all__ = ["ChainStore", "Corrupt", "FitStore", "RunStore", "SampleRecord", "Storage", "SweepStore"]
-__all__ += ["check_name", "finished_chains", "load_sweep", "split_run_path"]
+__all__ += ["check_run_name", "finished_chains", "load_sweep", "split_run_path"]
 
 
 def __getattr__(name: str) -> Any:

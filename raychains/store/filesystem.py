@@ -29,11 +29,10 @@ from pyarrow import fs
 from raychains.core import bounded, checksum
 from raychains.core.errors import StorageRefused, UserError, format_error
 from raychains.core.retry import KeepTrying, Patience, Retrying, is_transient
+from raychains.core.validation import LONGEST_PART
 
 T = TypeVar("T")
 
-LONGEST_PART = 200
-"""Bytes of one part of a name; filesystems take 255, of which a temporary name needs some."""
 OWN_NAMES = 400
 """Bytes of a path that are kept for names inside the store."""
 LISTINGS = 20

@@ -34,7 +34,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _REPORT = re.compile(r"(\d+)-(\d+)\.json")
 
 
-def check_name(name: str) -> str:
+def check_run_name(name: str) -> str:
     """Return a run's name, which is a folder's; refuse anything that could leave the store."""
     if not _NAME.fullmatch(name):
         raise UserError(
@@ -50,7 +50,7 @@ class RunStore:
     """Its plural is the folder's name in the store."""
 
     def __init__(self, root: Storage, name: str) -> None:
-        self.root, self.name = root, check_name(name)
+        self.root, self.name = root, check_run_name(name)
 
     @property
     def lease_name(self) -> str:

@@ -22,7 +22,7 @@ from raychains.evaluation import moments
 from raychains.evaluation.evaluation import Array, Evaluation
 from raychains.evaluation.exact import Exact
 from raychains.tasks.base import LogDensity, Position, Variable
-from raychains.tasks.task_cache import check_name, checked_defaults, fingerprint
+from raychains.tasks.task_cache import check_own_name, checked_defaults, fingerprint
 
 AT_ONCE = 4_000_000
 """Rows of data, over all points, that are evaluated together: bounds the memory of evaluations at many points."""
@@ -100,7 +100,7 @@ class FromLogDensity(LogDensity):
         version: str | int = "1",
         defaults: Mapping[str, Any] | None = None,
     ) -> None:
-        check_name(name, version)
+        check_own_name(name, version)
         require(callable(logp), "logp", type(logp).__name__, "be a function of a position")
         ok = log_prior is None or callable(log_prior)
         require(ok, "log_prior", type(log_prior).__name__, "be a function of a position")

@@ -27,7 +27,7 @@ from raychains.tasks.base import PredictiveTask, Task
 from raychains.tasks.examples import check_apart, check_loss, check_mean, varied
 from raychains.tasks.likelihoods import Likelihood, likelihood
 from raychains.tasks.splits import LazySplits, divide, divide_groups, sizes
-from raychains.tasks.task_cache import check_name, checked_defaults, fingerprint, model_parts
+from raychains.tasks.task_cache import check_own_name, checked_defaults, fingerprint, model_parts
 from raychains.tasks.user_dataset import UserDataset
 
 ARGUMENTS = {"train": "train_set", "test": "test_set", "val": "val"}
@@ -130,7 +130,7 @@ class FromModule(PredictiveTask):
         collate_fn: Collate | None = None,
         output: str | int | None = None,
     ) -> None:
-        check_name(name, version)
+        check_own_name(name, version)
         ok = callable(model_fn) and not isinstance(model_fn, nn.Module)
         allowed = "be a function that builds a new model at each call, without arguments"
         require(ok, "model_fn", type(model_fn).__name__, allowed)

@@ -32,7 +32,7 @@ MEASURED = 64
 """Pictures whose sizes decide."""
 
 
-def check_name(name: object) -> None:
+def check_set_name(name: object) -> None:
     """Refuse a set's name that is not a plain name of a folder."""
     plain = isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name) is not None
     require(plain, "set", name, "be the name of a folder of the data root, of letters, digits, '-', '_' and '.'")
@@ -44,7 +44,7 @@ def place_of(name: str) -> str:
     Raises:
         UserError: a name that is a path, or a data root that does not exist.
     """
-    check_name(name)
+    check_set_name(name)
     root = root_of()
     place, question, query = root.partition("?") if "://" in root else (root, "", "")
     return f"{place.rstrip('/')}/{name}{question}{query}"

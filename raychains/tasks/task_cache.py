@@ -142,7 +142,7 @@ def _name(spec: TaskSpec) -> str:
 # Identity
 
 
-def check_name(name: object, version: object) -> None:
+def check_own_name(name: object, version: object) -> None:
     """Refuse a name or a version that a task made of a user's functions cannot have."""
     from raychains.tasks import NAMES
 

@@ -54,8 +54,8 @@ def wrong(kind: type[Any]) -> Iterator[tuple[str, Any, str]]:
             yield option.name, object(), "type"
         if option.choices:
             yield option.name, "qqq", "choice"
-        if option.form.check is not None:
-            yield option.name, -1 if int in option.types else -1.0, "range"
+        if option.form.check is not None or option.form.convert is not None:
+            yield option.name, -1 if int in option.types else -1.0 if float in option.types else "\0", "range"
 
 
 def words(option: Option, value: Any) -> list[str]:

@@ -14,7 +14,7 @@ import torch
 import raychains as rc
 from raychains.chain import packable
 from raychains.cli import main
-from raychains.inference import file, results
+from raychains.inference import file
 from raychains.store import RunStore, Storage
 from tests.how_to.page import ONE_AT_A_TIME, follow, put, run_tests
 from tests.pool import pooled, unpaged
@@ -180,8 +180,9 @@ def test_the_page_on_tasks_works(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.long
 @pytest.mark.usefixtures("folder")
 def test_the_page_on_densities_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = ("first.py", "--name funnel", "--name logistic", "--name schools")
-    run_tests(tmp_path, follow("own-density.md", tmp_path, monkeypatch, drawn))
+    drawn = ("first.py", "--name logistic", "--name schools")
+    follow("own-density.md", tmp_path, monkeypatch, drawn)
+    functions_and_class_are_what_the_page_says()
     found = {path.name: rc.load(str(path)) for path in Path("runs/runs").iterdir()}
     row = {name: result.table(full=True).iloc[0] for name, result in found.items()}
     first = row["first"]
@@ -193,19 +194,31 @@ def test_the_page_on_densities_works(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert row["logistic"]["mean_error"] < 0.4 and row["logistic"]["sd_ratio"] < 1.3
     (arm,) = found["logistic"].comparison.arms
     assert arm.chains[0][0].batch_size == 50
-    for i in range(10):
-        assert (
-            abs(row["non-centred"][f"mean theta[{i}]"]) < 0.25 and abs(row["non-centred"][f"sd theta[{i}]"] - 1) < 0.2
-        )
     for name, exact in eight_schools().items():
         mean, sd = row["schools"][f"mean {name}"], row["schools"][f"sd {name}"]
         assert abs(mean - exact[0]) < 0.4 * exact[1] and sd == pytest.approx(exact[1], rel=0.3)
-    diagnosed = {name: results.read_rows(found[name].store, "diagnostics") for name in ("funnel", "non-centred")}
-    r_hat = {name: float(table["r_hat"].max()) for name, table in diagnosed.items() if table is not None}
-    assert r_hat["funnel"] > 1.05 > r_hat["non-centred"], "one step size fits neither the funnel's neck nor its mouth"
-    for figures in (Path("runs/runs") / name / "figures" for name in ("first", "funnel", "logistic", "schools")):
+    for figures in (Path("runs/runs") / name / "figures" for name in ("first", "logistic", "schools")):
         assert {"mixing.svg", "traces.svg", "ranks.svg"} <= {file.name for file in figures.iterdir()}
     assert Path("runs/runs/first/figures/density.svg").is_file()
+
+
+def functions_and_class_are_what_the_page_says() -> None:
+    """The two bananas are one density, minibatches of an epoch average to the gradient of all rows, and lanes do not
+    depend on one another."""
+    import banana  # written by the page
+    import banana_class
+    import logistic
+
+    points = np.array([[0.5, -1.0], [2.0, 3.0]])
+    potentials = (made.potential(points) for made in (banana.make_task(bend=0.3), banana_class.Banana()))
+    assert all(np.allclose(function, own) for function, own in zip(*potentials, strict=True))
+    task, theta = logistic.make_task(), torch.randn(5, 3, dtype=torch.float64)
+    exact = torch.func.grad(task.log_density)(theta[0])
+    each = [torch.func.grad(task.estimate)(theta[0], rows) for rows in torch.randperm(200).reshape(10, 20)]
+    assert torch.allclose(torch.stack(each).mean(0), exact)
+    assert torch.allclose(task.log_density(theta)[2:3], task.log_density(theta[2:3]))
+    spec = rc.make_task("banana:make_task", bend=0.3).spec()
+    assert spec.settings == {"bend": 0.3} and spec.kind == "banana:make_task"
 
 
 def eight_schools() -> dict[str, tuple[float, float]]:

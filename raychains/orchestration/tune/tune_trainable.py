@@ -26,7 +26,6 @@ from ray.tune.search.repeater import TRIAL_INDEX
 from raychains.coordination.failure import LEAVE_EVERY, ChainPace
 from raychains.core import gpus
 from raychains.core.config import Run
-from raychains.core.duration import seconds
 from raychains.core.errors import ChainsFailed, UserError
 from raychains.core.validation import as_number, integer
 from raychains.evaluation.evaluation import BINS
@@ -156,7 +155,7 @@ class ChainTrainable(tune.Trainable):
         """
         self._options = options = self.settings.options
         self._closed = threading.Event()
-        self._timeout = seconds("stall_timeout", options.stall_timeout)
+        self._timeout = float(options.stall_timeout)
         self._losses, _ = losses(self.trial_id)
         if ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None:
             threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
