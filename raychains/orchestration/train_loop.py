@@ -40,7 +40,7 @@ from raychains.orchestration.cluster import ray_watch
 from raychains.orchestration.cluster.user_parts import UserParts
 from raychains.planning import methods
 from raychains.planning.reports import report_steps
-from raychains.planning.sweep_points import SPLIT, Points
+from raychains.planning.sweep_points import SPLIT, Points, with_stored_start
 from raychains.store import Storage
 from raychains.tasks import Task
 
@@ -142,7 +142,7 @@ def chain_loop(settings: TrainSettings, driver_id: str) -> None:
     context, device = train.get_context(), get_device()
     set_up(gpus.is_gpu(device), settings.options.data_root)
     torch.set_num_threads(settings.options.cpus_per_chain)
-    planned = plan(settings.options, settings.parts.unpack(), settings.repeat)
+    planned = plan(with_stored_start(settings.options), settings.parts.unpack(), settings.repeat)
     rank, size = context.get_world_rank(), context.get_world_size()
     if rank == 0:
         _lead(settings, driver_id, planned, size, device)

@@ -215,7 +215,7 @@ class Points:
     """Makes points of swept values; what all of them share is resolved once.
 
     Args:
-        options: that all points share; ``init_from`` may name a start in their store.
+        options: that all points share.
         task: their task, built.
         fixed: options that values may not contain.
     """
@@ -224,8 +224,7 @@ class Points:
         self._task, self._fixed = task, fixed
         pack = "none" if options.pack == "auto" else options.pack  # a trial is one chain, whatever the repeats
         repeats = 1 if options.repeats is None else options.repeats
-        start = initial_states.as_file(Storage(options.store), options.init_from)
-        self.options = dataclasses.replace(options, repeats=repeats, pack=pack, init_from=start)
+        self.options = dataclasses.replace(options, repeats=repeats, pack=pack)
         """Options that all points share."""
         # The built task has its own settings in it.
         base = dataclasses.replace(self.options, chains=1)
@@ -273,6 +272,11 @@ class Points:
         sampler = options.sampler or defaults_of(options.task, self._task).run
         specs = tuple(group[0] for group in arm.chains)
         return Point(number=number, values=dict(values), sampler=sampler, specs=specs, length=arm.length)
+
+
+def with_stored_start(options: Run) -> Run:
+    """Return the options with a file of this process where ``init_from`` names a start in their store."""
+    return dataclasses.replace(options, init_from=initial_states.as_file(Storage(options.store), options.init_from))
 
 
 def with_validation(options: R, given: Task | None) -> tuple[Task, R, list[str]]:
@@ -394,7 +398,7 @@ def of_trials(
     """
     task = methods.make_task(options, options.task, given_task)
     repeats = 1 + max(repeat for _, repeat in trials)
-    points = Points(dataclasses.replace(options, repeats=repeats), task, fixed)
+    points = Points(dataclasses.replace(with_stored_start(options), repeats=repeats), task, fixed)
     names = dict.fromkeys(name for values, _ in trials for name in values)
     made: dict[str, Point] = {}
     found: list[Point] = []

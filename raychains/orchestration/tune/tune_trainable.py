@@ -41,7 +41,7 @@ from raychains.planning.budget import gradient_evaluations
 from raychains.planning.execution import workers_of
 from raychains.planning.methods import make_task
 from raychains.planning.reports import report_steps
-from raychains.planning.sweep_points import REPEAT, SPLIT, Points
+from raychains.planning.sweep_points import REPEAT, SPLIT, Points, with_stored_start
 from raychains.tasks import Task
 
 CHECKPOINT = "chain.json"
@@ -163,7 +163,7 @@ class ChainTrainable(tune.Trainable):
         set_up(held, options.data_root)
         torch.set_num_threads(options.cpus_per_chain)
         self._task = make_task(options, options.task, self.settings.parts.unpack())
-        self._points = Points(options, self._task, FIXED)
+        self._points = Points(with_stored_start(options), self._task, FIXED)
         self._evaluation = self._task.splits()[SPLIT]
         self._evaluation.bins = options.bins if options.bins is not None else BINS
         if held and gpus.is_gpu(gpus.best()):
