@@ -137,7 +137,7 @@ class Cluster:
     def unplaced(self, actors: Collection[Any]) -> int:
         return 0
 
-    def leaving(self, actors: Collection[Any]) -> list[Any]:
+    def draining(self, actors: Collection[Any]) -> list[Any]:
         return []
 
     # Actors

@@ -31,7 +31,7 @@ from raychains.chain.divergence import Diverged  # noqa: E402
 from raychains.core.config import Run  # noqa: E402
 from raychains.core.sample import Sample  # noqa: E402
 from raychains.planning import methods  # noqa: E402
-from raychains.tasks.defaults import defaults_of  # noqa: E402
+from raychains.tasks.user_defaults import defaults_of  # noqa: E402
 
 TASKS = ("yacht", "airfoil", "concrete", "energy", "bikesharing", "protein")
 PROTOCOLS = ("bde", "splits")

@@ -128,7 +128,7 @@ def options_tables() -> str:
         more = [f"`raychains {other}`" for other, base in kinds.items() if base in kind.__mro__[1:]]
         intro = f"{about(kind)} Also takes the options of {more[0]}." if more else about(kind)
         refused = ", ".join(f"`{options_of(kind)[name].flag}`" for name in getattr(kind, "refused", ()))
-        intro += f" It has no use for {refused}, and refuses them." if refused else ""
+        intro += f" It refuses {refused}." if refused else ""
         parts.append(f"## `raychains {command}`\n\n{intro}\n\n{table([kind])}")
     return "\n\n".join(parts)
 

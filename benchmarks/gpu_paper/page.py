@@ -33,7 +33,7 @@ from raychains.planning.presets.arms import arms_of
 from raychains.store import Storage
 
 SCALE, TRAIN_IMAGES = "gpu", 50_000
-[EXPERIMENT] = table1.EXPERIMENTS
+EXPERIMENT = table1.STUDY
 TABLES = ("cells", "nll", "growth", "chains")
 
 

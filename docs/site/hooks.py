@@ -39,7 +39,7 @@ NAMES = {
     "Interrupted ChainsFailed RayLost",
 }
 SHOWN = {"Options": {"members": False}, "Results": {"inherited_members": True}, "Tasks": {"inherited_members": True}}
-MODULES = "samplers schedules tasks priors models measures callbacks"
+MODULES = "samplers schedules tasks priors models measures callbacks papers"
 
 
 def on_config(config: MkDocsConfig) -> None:

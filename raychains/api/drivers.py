@@ -85,8 +85,8 @@ class Unclosed:
         self.callbacks.on(event)
 
 
-def placement(options: Common) -> ResourceConfig:
-    """Return the part of the options that says where chains run."""
+def resources_of(options: Common) -> ResourceConfig:
+    """Return the part of the options that says on which resources chains and evaluators run."""
     from raychains.orchestration.cluster.resource_config import ResourceConfig
     from raychains.planning.execution import workers_field, workers_of
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from raychains import tasks
 from raychains.api import callbacks
-from raychains.api.drivers import connected, placement, store_results, with_bins
+from raychains.api.drivers import connected, resources_of, store_results, with_bins
 from raychains.api.keywords import ALONE
 from raychains.api.result import Result, load
 from raychains.callbacks import CallbackList
@@ -160,7 +160,7 @@ class _Evaluating:
         self.folder = RunStore(self.root, f"{self.loaded.store.name}{suffix}")
         before = self.folder.plan() if self.folder.exists() else {}
         self.options = with_bins(self.options, before, self.loaded.store.plan())
-        self.placement: ResourceConfig = placement(self.options)
+        self.resources: ResourceConfig = resources_of(self.options)
         self.requested = callbacks.requested(self.options, self.folder)
         self.dropped = self.loaded.dropped()
 
@@ -169,17 +169,17 @@ class _Evaluating:
         from raychains.orchestration.run.evaluator_pool import Evaluators
 
         self._check(weights, chosen)
-        if chosen and self.placement.keep_predictions == "none":
+        if chosen and self.resources.keep_predictions == "none":
             raise UserError(
                 "keep_predictions must be auto or all with measures, got 'none': they read predictions again"
             )
         if chosen:
-            self.placement = dataclasses.replace(self.placement, keep_predictions="all")
+            self.resources = dataclasses.replace(self.resources, keep_predictions="all")
         with Lease(self.root, self.folder.name) as lease, connected(self.options, self.callback):
             lease.confirm()
             self.lease = lease
             self.callback.add(callbacks.begin(self.requested, lease.driver_id))
-            own = (self.comparison, self.root, self.placement)
+            own = (self.comparison, self.root, self.resources)
             with Evaluators.of(*own, workers=self.worker_pool) as self.evaluators:
                 return self._all(views, weights, chosen)
 
@@ -190,7 +190,7 @@ class _Evaluating:
         if self.folder.name != self.loaded.store.name and self.folder.exists():
             there = Comparison.from_json(self.folder.plan().get("comparison"))
             allowed = (
-                f"be another one, or the folder of run {self.folder.name!r} be deleted: results would take its place"
+                f"be another one: its results would replace run {self.folder.name!r}, unless you delete its folder"
             )
             require(there.digest == self.comparison.digest, "split", self.split, allowed)
         finished = finished_chains(self.root, self.comparison.chains())
@@ -215,7 +215,7 @@ class _Evaluating:
     @property
     def run(self) -> tuple[Comparison, Storage, ResourceConfig, CallbackList]:
         """The first arguments of all evaluations."""
-        return self.comparison, self.root, self.placement, self.callback
+        return self.comparison, self.root, self.resources, self.callback
 
     @property
     def evaluation(self) -> dict[str, Any]:
@@ -238,7 +238,7 @@ class _Evaluating:
                 refused.append(f"measures: {measure.name}: {error}")
         own = {figure: draw for measure in chosen for figure, draw in measure.figures.items()}
         if self.page:
-            pages.write(self.folder, self.comparison, own)
+            pages.write(self.folder, self.comparison, chosen)
         if refused:
             raise UserError("; ".join(refused) + f" (everything else is in {self.folder.location()})")
         return Result(self.folder, self.comparison, outcome.failed, self.options.data_root, own)
@@ -276,7 +276,7 @@ class _Evaluating:
             predictions=self._predictions,
             measure=self._points,
             progress=lambda what, done, total: self.callback.on(events.Measuring(what=what, done=done, total=total)),
-            settings={"bins": self.placement.bins, "reference": self.reference, "against": self.against},
+            settings={"bins": self.resources.bins, "reference": self.reference, "against": self.against},
         )
 
     def _views(self, context: Context, kinds: Sequence[str], weightings: Sequence[str], refused: list[str]) -> None:
@@ -300,7 +300,7 @@ class _Evaluating:
         if kinds or requests:
             all_kinds = list(dict.fromkeys(("all", *kinds)))
             evaluated = self._evaluate_views(self.comparison.split, all_kinds, requests)
-            results.write_views(self.folder, self.comparison, evaluated, self.placement.bins)
+            results.write_views(self.folder, self.comparison, evaluated, self.resources.bins)
 
     def _select(self, arm: int, group: int) -> Selection:
         name = self.comparison.arms[arm].name
@@ -321,4 +321,4 @@ class _Evaluating:
         def progress(done: int, total: int) -> None:
             self.callback.on(events.Measuring(what="points", done=done, total=total))
 
-        return measure(self.comparison, self.root, self.placement, split, points, progress, evaluators=self.evaluators)
+        return measure(self.comparison, self.root, self.resources, split, points, progress, evaluators=self.evaluators)

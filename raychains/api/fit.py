@@ -39,7 +39,7 @@ from raychains.planning.presets.named import Preset
 from raychains.store import ChainStore, FitStore, RunStore, Storage, finished_chains
 from raychains.store.filesystem import json_bytes
 from raychains.tasks import Task
-from raychains.tasks.defaults import defaults_of
+from raychains.tasks.user_defaults import defaults_of
 
 BUDGET = 1000
 """Epochs of all chains together where neither ``budget`` nor ``minutes`` is given."""

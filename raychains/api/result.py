@@ -163,7 +163,7 @@ class Result(InStore):
         """
         found = self.store.table("choice")
         if found is None:
-            raise UserError(f"run must be one that raychains.fit made, got {self.path}: others chose nothing")
+            raise UserError(f"run must be one that raychains.fit made, got {self.path}: only these have choices")
         return found.to_pandas()
 
     @property

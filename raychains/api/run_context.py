@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raychains.api import callbacks
-from raychains.api.drivers import on_ray, placement
+from raychains.api.drivers import on_ray, resources_of
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common
 from raychains.core.errors import Interrupted, StorageAway, StorageRefused, UserError
@@ -46,7 +46,7 @@ class RunContext:
         workers: Workers | None = None,
     ) -> None:
         self.folder, self.callback, self.workers = folder, callback, workers
-        self.resources = placement(options)
+        self.resources = resources_of(options)
         self.plan: Mapping[str, Any] = {}
         """The stored plan; empty of a new run until it is written."""
         self._options = options

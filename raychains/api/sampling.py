@@ -158,7 +158,7 @@ def _check_plan(folder: RunStore, comparison: Comparison) -> None:
     """Refuse to continue a run that was planned otherwise."""
     planned = Comparison.from_json(folder.plan().get("comparison"))
     if planned.digest != comparison.digest:
-        from raychains.tasks.task_cache import own_differences
+        from raychains.tasks.fingerprint import own_differences
 
         if found := own_differences(comparison.task_spec, planned.task_spec):
             raise UserError(f"resume: task {comparison.task!r} differs from that of run {folder.name!r}: {found}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from raychains.api.drivers import located, placement, with_start
+from raychains.api.drivers import located, resources_of, with_start
 from raychains.api.keywords import task_of
 from raychains.chain import proof
 from raychains.core.config import Run
@@ -107,7 +107,7 @@ def trainer(
         "gpus_per_chain": None,
     }
     given, made = task_of(make(Run, {"task": task, "epochs": epochs, "store": store, **options, **own}))
-    placement(made)
+    resources_of(made)
     if given is not None:
         task_payload.check(given)
     made = located(made)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from raychains.api.drivers import located, placement, with_start
+from raychains.api.drivers import located, resources_of, with_start
 from raychains.api.keywords import task_of
 from raychains.chain import proof
 from raychains.core.config import Run
@@ -82,7 +82,7 @@ def trainable(
 
     positive_int("reports", reports)
     given, made = _options(task=task, epochs=epochs, store=store, **options)
-    placement(made)
+    resources_of(made)
     if given is not None:
         task_payload.check(given)
     made = located(made)

@@ -29,7 +29,7 @@ class CallbackList:
     def __init__(self, callbacks: Callbacks = None) -> None:
         self._callbacks = _listed(callbacks)
         for one in self._callbacks:
-            require(_hears(one), "callback", one, "be an object with a method on(event), or several of them")
+            require(_hears(one), "callback", one, "be an object with a method on(event), or a list of such objects")
         self._logged: set[int] = set()
 
     def add(self, callback: Callback) -> None:

@@ -26,12 +26,12 @@ from raychains.chain.pack import Pack, Packs
 from raychains.chain.packable import check as check_pack
 from raychains.chain.precision import Execution, check_prior, like
 from raychains.chain.process_group import Group
-from raychains.chain.random_streams import RandomStreams
+from raychains.chain.random_streams import RandomStreams, stream_seed
 from raychains.core import gpus
 from raychains.core.errors import UserError, require
 from raychains.core.rng import GLOBALS, ReplayClosure
 from raychains.core.sample import Progress, Sample, SampleMeta
-from raychains.core.spec import ChainSpec, Environment, stream_seed
+from raychains.core.spec import ChainSpec, Environment
 from raychains.core.validation import integer
 from raychains.data.source import device_of
 from raychains.samplers import LastLayerLaplace

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from raychains import samplers, schedules
+from raychains.chain.random_streams import stream_seed
 from raychains.core import gpus
 from raychains.core.errors import require
 from raychains.core.rng import GLOBALS, kept_buffers, set_streams, streams
 from raychains.core.sample import THETA
-from raychains.core.spec import ChainSpec, stream_seed
+from raychains.core.spec import ChainSpec
 from raychains.tasks import Task
 
 

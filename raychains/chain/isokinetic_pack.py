@@ -68,7 +68,7 @@ class _Noise:
         """Put the streams where the noise in use has left them; the rest is made again."""
         unused, self._used = len(self._made) - self._used, len(self._made)
         for row in self.moving if self._made.is_cpu else ():
-            row.chain.sampler._noise._sequence(self._made.dtype).position -= unused * self._made.shape[2]
+            row.chain.sampler._noise.sequence(self._made.dtype).position -= unused * self._made.shape[2]
 
     def move(self, rows: Sequence[Row]) -> None:
         """Draw for these rows from now on."""

@@ -92,7 +92,7 @@ class JointUpdate:
     # Noise
 
     def _sequence(self, row: Row) -> Any:
-        return row.chain.sampler._noise._sequence(self._parameters.theta.dtype)
+        return row.chain.sampler._noise.sequence(self._parameters.theta.dtype)
 
     def _noise_of(self, number: int, rows: Sequence[Row], steps: int) -> Tensor:
         if not self._noise_buffer.is_cpu:
@@ -113,7 +113,7 @@ class JointUpdate:
             elif len(noisy):
                 buffer = self._noise_buffer.numpy()
                 drawn = np.empty((len(noisy), buffer.shape[1], size), dtype=buffer.dtype)
-                self._sequence(row).add([drawn.reshape(-1)], None)
+                self._sequence(row).fill([drawn.reshape(-1)])
                 buffer[noisy, :, row.index, :size] = drawn
 
     def rewind(self, row: Row, made: int) -> None:

@@ -120,7 +120,7 @@ def _refusal(task: Task) -> str | None:
     if own_methods(task, "loss", "backward", "held_out_loss"):
         return "laplace needs the likelihood of its outputs, and the task has a loss of its own"
     if not belongs(task.likelihood, "fisher"):
-        return "laplace needs the Fisher information of its likelihood, of which only the loss is known"
+        return "laplace needs the Fisher information of its likelihood, and only its loss is known"
     if getattr(task.likelihood, "missing", False):
         return "laplace needs the Fisher information of its likelihood, which targets that are missing change"
     return None

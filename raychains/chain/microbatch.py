@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from raychains import tasks
 from raychains.chain.backward import Backward
 from raychains.chain.process_group import Group, run_of
+from raychains.chain.random_streams import stream_seed
 from raychains.core import gpus
 from raychains.core.errors import UserError
 from raychains.core.rng import kept_buffers, seed_globals, set_streams, streams, streams_at
 from raychains.core.sample import tensors_sha256
-from raychains.core.spec import ChainSpec, stream_seed
+from raychains.core.spec import ChainSpec
 from raychains.tasks import Task
 
 EXTRA = 2

@@ -173,7 +173,7 @@ class Ranks(Group):
                 "master_listen_fd": handed,
             }
             self._board: Any = dist.TCPStore(host.strip("[]"), int(port), size, **settings)
-            """Each rank's last exchange, and its reason for leaving."""
+            """Each rank's last exchange, and its reason for ending early."""
         except (RuntimeError, ValueError) as error:
             raise RankMissing(
                 f"rank {rank} of {size} did not find rank 0 at {address}: {format_error(error)}"
@@ -264,8 +264,8 @@ class Ranks(Group):
         except RuntimeError as error:
             raise self._missed(error) from None
 
-    def leave(self, reason: str, *, lost: bool = False, rank: int | None = None) -> None:
-        """Publish why this rank leaves, or another ``rank`` that cannot say so: its own error, or its machine's
+    def abort(self, reason: str, *, lost: bool = False, rank: int | None = None) -> None:
+        """Publish why this rank ends early, or another ``rank`` that cannot say so: its own error, or its machine's
         (``lost``)."""
         with contextlib.suppress(RuntimeError):
             self._board.set(f"{'lost' if lost else 'failed'}/{self.rank if rank is None else rank}", reason)

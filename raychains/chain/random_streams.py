@@ -1,10 +1,11 @@
-"""The random streams of a chain beside its sampler's noise: dropout, augmentation, and what a user's network draws."""
+"""The random streams of a chain: the seed of each, and those that torch's, Python's and NumPy's generators follow."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,12 +14,38 @@ from raychains import tasks
 from raychains.core import gpus
 from raychains.core.errors import UserError
 from raychains.core.rng import kept_globals, seed_globals, set_streams, streams, streams_at
-from raychains.core.spec import ChainSpec, stream_seed
+from raychains.core.spec import ChainSpec
 from raychains.tasks import Task
+
+Purpose = Literal["init", "order", "augmentation", "noise", "dropout", "globals", "held-out"]
+"""All random streams of a chain.
+
+- ``init``: the first parameters, which `Task.build_model` draws.
+- ``held-out``: the examples that a chain with early stopping holds out (`EarlyStopping`).
+- ``order``: batches, which `Task.epoch` draws; the index is the epoch.
+- ``augmentation``: `Task.loss` draws from the generator that it is given.
+- ``dropout``: torch's global generators.
+- ``globals``: Python's and NumPy's, from which a user's network may draw; seeded for each gradient.
+- ``noise``: the sampler's `Noise`; the index is that of `Chain.restart_noise`. In a pack, too, each chain's own `Noise`
+  gives its row's numbers, in the order of a single chain: `JointUpdate` and the ``_Noise`` of `isokinetic_pack` fetch
+  them ahead, and set it back to the steps that were made.
+
+With micro-batches, each has its own augmentation and dropout, whose index is its number (`MicroBatches`).
+"""
+
+
+def stream_seed(spec: ChainSpec, purpose: Purpose, index: int = 0) -> int:
+    """Return the seed of one random stream, from (seed, repeat, chain, purpose) and never from the arm.
+
+    Chains that two arms share therefore coincide, and adding a stream moves no other. ``index`` tells streams of
+    one purpose apart (the epoch, for the data order).
+    """
+    text = f"raychains/{spec.seed}/{spec.repeat}/{spec.chain}/{purpose}/{index}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1  # torch takes 63 bits
 
 
 class RandomStreams:
-    """The streams of one chain, which torch's global generators follow while it steps."""
+    """The streams that torch's, Python's and NumPy's generators follow while one chain steps."""
 
     def __init__(self, spec: ChainSpec, task: Task, device: torch.device) -> None:
         self._spec, self._device = spec, device

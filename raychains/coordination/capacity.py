@@ -28,7 +28,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Fit:
+class Capacity:
     """Chains and evaluators that fit on a sequence of nodes."""
 
     chains: int
@@ -42,7 +42,7 @@ def fit(
     gpus: float,
     evaluators: int = 0,
     evaluator_gpus: float = 0.0,
-) -> Fit:
+) -> Capacity:
     """Return the most chains of ``cpus`` and ``gpus`` each, beside as many of the evaluators as fit.
 
     GPUs are whole numbers or 1/k, a share of one. Evaluators hold no CPU; those without GPUs take nothing.
@@ -50,7 +50,7 @@ def fit(
     number = evaluators if evaluator_gpus > 0 else 0
     tables = [[_beside(node, cpus, gpus, n, evaluator_gpus) for n in range(number + 1)] for node in nodes]
     chains, placed = next(found for found in reversed(_spread(tables, number)) if found[0] >= 0)
-    return Fit(int(chains), placed)
+    return Capacity(int(chains), placed)
 
 
 def _spread(tables: Sequence[Sequence[float]], number: int) -> list[tuple[float, tuple[int, ...]]]:

@@ -45,7 +45,7 @@ class SlotLost:
 
 
 @dataclass(frozen=True)
-class NodeLeaves:
+class NodeDraining:
     """The node of a worker is draining: a cloud takes a spot machine back, or an autoscaler one that is not needed."""
 
     slot: int
@@ -141,7 +141,7 @@ class StopAsked:
 PeerEvent = Refused | Superseded | Freed | DoneElsewhere
 AttemptEvent = Began | Sampled | Ended
 """From the worker that runs the chain."""
-Event = SlotReady | SlotLost | NodeLeaves | Claimed | AttemptEvent | PeerEvent | StopAsked
+Event = SlotReady | SlotLost | NodeDraining | Claimed | AttemptEvent | PeerEvent | StopAsked
 
 
 # Actions
@@ -238,8 +238,8 @@ Action = Claim | Start | Accept | Recover | Forget | Restart | Drop | Stop | Rel
 
 
 @dataclass
-class ChainState:
-    """The state of one chain."""
+class TrackedChain:
+    """A chain as the coordinator tracks it."""
 
     attempt: int = 0
     """Number of the last attempt that this driver started; other drivers' attempts count too."""
@@ -270,7 +270,7 @@ class Coordinator:
 
     Args:
         unfinished: digests of the chains in the order to run them.
-        policy: decides on chains whose workers die or leave, and on those that diverge.
+        policy: decides on chains whose workers die, whose nodes drain, and that diverge.
         inexact: chains that take another path from every checkpoint: samples after it are forgotten.
         starts: by digest the unfinished chains that others start at: these wait for them, and are given up with them.
         kinds: those of packed chains, by digest: a slot takes those of its own kind, and one without a kind all others.
@@ -283,19 +283,19 @@ class Coordinator:
     inexact: Collection[str] = ()
     starts: Mapping[str, str] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
-    chains: dict[str, ChainState] = field(init=False)
+    chains: dict[str, TrackedChain] = field(init=False)
     queue: deque[str] = field(init=False)
     slots: dict[int, str | None] = field(init=False, default_factory=dict)
     hosts: dict[int, str] = field(init=False, default_factory=dict)
     """Kinds of slots that have one."""
-    leaving: set[int] = field(init=False, default_factory=set)
+    draining: set[int] = field(init=False, default_factory=set)
     """Slots whose nodes are draining."""
     stopping: bool = field(init=False, default=False)
     storage_refused: str | None = field(init=False, default=None)
     """Why the storage took no more, when that ended the run."""
 
     def __post_init__(self) -> None:
-        self.chains = {digest: ChainState() for digest in self.unfinished}
+        self.chains = {digest: TrackedChain() for digest in self.unfinished}
         self.queue = deque(digest for digest in self.chains if digest not in self.starts)
         self.kinds = dict(self.kinds)
         self._place = {digest: n for n, digest in enumerate(self.chains)}
@@ -325,8 +325,8 @@ class Coordinator:
                 return self._assign(slot)
             case SlotLost(slot, reason):
                 return self._lost(slot, reason)
-            case NodeLeaves(slot):
-                return self._leave(slot)
+            case NodeDraining(slot):
+                return self._drain(slot)
             case Claimed(slot, digest, attempt):
                 return self._claimed(slot, digest, attempt)
             case Began(digest, attempt) if self._current(digest, attempt):
@@ -371,7 +371,7 @@ class Coordinator:
         chain = self.chains[digest]
         if chain.status != "claiming" or chain.slot != slot:
             return []
-        if self.stopping or slot in self.leaving:
+        if self.stopping or slot in self.draining:
             chain.status, chain.slot = "waiting", None
             self.queue.appendleft(digest)
             return self._assign(slot)
@@ -415,14 +415,14 @@ class Coordinator:
         chain = self.chains.get(digest)
         return chain is not None and chain.status == "running" and chain.attempt == attempt
 
-    def _leave(self, slot: int) -> list[Action]:
+    def _drain(self, slot: int) -> list[Action]:
         """Have the slot's chain write a checkpoint, from which it goes on elsewhere; the slot takes no other."""
-        if slot in self.leaving:
+        if slot in self.draining:
             return []
         digest = self.slots.get(slot)
         if digest is None:
             return [Release(slot)]  # its worker is not up yet
-        self.leaving.add(slot)
+        self.draining.add(slot)
         return [Stop(slot, digest)] if self.chains[digest].status == "running" else []
 
     def _preempted(self, digest: str) -> list[Action]:
@@ -433,10 +433,10 @@ class Coordinator:
     def _assign(self, slot: int) -> list[Action]:
         kind = self.hosts.get(slot, "")
         digest = next((digest for digest in self.queue if self.kinds.get(digest, "") == kind), None)
-        if self.stopping or digest is None or slot in self.leaving:
+        if self.stopping or digest is None or slot in self.draining:
             del self.slots[slot]
             self.hosts.pop(slot, None)
-            self.leaving.discard(slot)
+            self.draining.discard(slot)
             return [Release(slot)]
         self.queue.remove(digest)
         chain = self.chains[digest]
@@ -451,8 +451,8 @@ class Coordinator:
             return []
         chain = self.chains[digest]
         chain.slot = None
-        if slot in self.leaving and not self.stopping:
-            self.leaving.discard(slot)
+        if slot in self.draining and not self.stopping:
+            self.draining.discard(slot)
             return self._preempted(digest)
         chain.failures += 1
         verdict = self.policy.lost(chain.failures, reason)
@@ -472,7 +472,7 @@ class Coordinator:
             chain.status = "stopped"
             first = [] if self.stopping else self._stop_all()
             self.storage_refused = self.storage_refused or reason
-        elif outcome == "stopped" and slot in self.leaving and not self.stopping:
+        elif outcome == "stopped" and slot in self.draining and not self.stopping:
             first = self._preempted(digest)
         else:
             left = outcome == "stopped" and not self.stopping  # nobody asked but for another driver that has the chain

@@ -1,4 +1,4 @@
-"""What becomes of chains and evaluations whose worker dies, stalls or leaves, and of chains that diverge: decided here.
+"""Decides on chains and evaluations whose worker dies, stalls or is on a draining node, and on chains that diverge.
 
 These are functions of what happened and of the time that passed; they know neither Ray nor a clock.
 
@@ -8,7 +8,7 @@ These are functions of what happened and of the time that passed; they know neit
 - **It stalls**: it is silent for longer than its own pace explains (`ChainPace`, `EvaluatorPace`). That is announced;
   after a longer silence its process is ended, and then it died.
 - **Its node is draining**: a cloud takes a spot machine back. Its chain writes a checkpoint after the current step and
-  goes on elsewhere, which is no failure (`FailurePolicy.preempted`). `ChainDispatch._leave_nodes` in
+  goes on elsewhere, which is no failure (`FailurePolicy.preempted`). `ChainDispatch._drain_nodes` in
   `raychains.orchestration.run.chain_dispatch` hears of it and hands the coordinator's `Stop` on, `Attempt.stop` in
   `raychains.orchestration.chains.attempt` obeys. An evaluator does the jobs that it has and is given no more
   (`raychains.orchestration.run.evaluator_pool`).
@@ -33,7 +33,7 @@ MAX_FAILURES = 3
 """Losses in a row without progress that a chain survives."""
 ATTEMPTS = 10
 """Evaluators or objects that one job may lose before it is given up: a sample may be what kills them."""
-LEAVE_EVERY = 1.0
+DRAIN_POLL = 1.0
 """Seconds between looks at draining nodes, which have 30 seconds as a rule."""
 
 

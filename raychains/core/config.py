@@ -113,50 +113,50 @@ class Common(Options):
     namespace: str = "raychains"
     """Ray's namespace, in which the actors have their names: raychains/NAME/chain-worker-0-1a2b3c."""
     cpus_per_chain: Count = 1
-    """CPU cores per chain, which are also its torch threads. Another number makes other chains: keep it when you
-    resume."""
+    """CPU cores per chain, which are also its torch threads. --resume needs the same number."""
     gpus_per_chain: NotNegative = None
-    """GPUs per chain: 1/k shares one between k chains; default 1 where Ray has GPUs, else 0. 8 is eight workers of one
-    each."""
+    """GPUs per chain: 1/k shares one between k chains, 8 is eight workers with one each; default 1 if Ray has GPUs,
+    else 0."""
     workers_per_chain: MaybeCount = None
     """Processes that run each chain together, each with cpus_per_chain and at most one GPU; the batch is divided among
-    them. Samples do not depend on their number, given micro_batch."""
+    them. With a given micro_batch, samples do not depend on the number."""
     accelerator_type: Text = None
     """Run chains, and evaluators with a share of a GPU, on GPUs of this type only, named as Ray does: A100, H100,
     T4."""
     concurrent: MaybeCount = None
-    """Largest number of chains that run at once; default as many as the cluster holds. On a cluster that was joined,
+    """Largest number of chains that run at once; default as many as the cluster holds. On a cluster with --address,
     that many workers are requested even if no node has room yet, so that an autoscaler adds nodes."""
     slot_timeout: MaybeDuration = None
-    """Time that a run without any running chain waits for room, in seconds or as 5min, 1h, before it ends, to be
-    resumed; default 15min if no node has room, and no limit if others occupy it."""
+    """Time that a run without a running chain waits for room before it ends, in seconds or as 5min, 1h; default 15min
+    if no node has room, and no limit if others occupy it. The run can be resumed."""
     stall_timeout: Duration = 30.0
     """A running chain that makes no step for this long, or for 20 times its slowest step if that is longer, is reported
-    as stalled; after three times that another worker takes over. Before its second step the times are 10 and 60 times
-    this value. In seconds or as 30s, 5min. Evaluations are watched likewise: docs/reliability/failures.md"""
+    as stalled; after three times as long another worker takes over. Before its second step the two limits are 10 and 60
+    times this value. In seconds or as 30s, 5min. Evaluations are watched, too: docs/reliability/failures.md"""
     evaluators: MaybeCount = None
-    """Evaluation workers; default one for every two slots, and one in all where they hold GPUs."""
+    """Evaluation workers; default one for every two chains that run at once, or a single one if they use GPUs."""
     gpus_per_evaluator: NotNegative = None
-    """GPUs per evaluation worker, 1/k or whole ones, which chains then do without; default 0: it predicts on the
+    """GPUs per evaluation worker, 1/k or whole ones, which chains then cannot use; default 0: it predicts on the
     CPU."""
     checkpoint_every: Duration = 60.0
     """Time between checkpoints of each chain, in seconds or as 60s, 5min, 1h; ends of cycles have checkpoints as
     well."""
     max_failures: Natural = 3
-    """Losses of its worker in a row, without progress, that a chain survives; also how often on_divergence restarts
+    """Times in a row that a chain may lose its worker without making progress; also how often on_divergence restarts
     it."""
     max_preemptions: MaybeNatural = None
-    """Times that a chain leaves a draining node, such as a preempted spot machine; default any number."""
+    """Times that a chain may move from a node that is taken back, such as a spot machine; default any number."""
     on_divergence: Annotated[str, Form(metavar="{stop,restart-cycle,drop-chain}")] = "stop"
     """Action for a chain whose loss or parameters become non-finite, or whose loss leaves all bounds: stop gives it up,
     and its arms have no result; restart-cycle goes back to the start of its cycle with fresh noise; drop-chain
     evaluates its arms without it."""
     bins: Annotated[int | None, Form(check=partial(integer, least=1, most=1000))] = None
     """Bins of calibration errors and reliability diagrams; default 15, or those that the run was evaluated with before.
-    8 is ATMC's number."""
+    The ATMC paper uses 8."""
     keep_predictions: Annotated[str, Form(metavar="{auto,all,none}")] = "auto"
-    """Keep samples' predictions in the store, for further measures without a forward pass; auto: all of a run if they
-    take at most 1 GB, else none. With measures, raychains evaluate treats auto as all, and refuses the value none."""
+    """Keep samples' predictions in the store, for further measures without a forward pass; auto keeps all of a run's if
+    they take at most 1 GB, else none. With measures, raychains evaluate treats auto as all, and refuses the value
+    none."""
     object_store_memory: MaybeCount = None
     """Bytes of Ray's object store when Ray is started here; default 1 GB or 20 % of the memory, whichever is less."""
     callback: Names = ()
@@ -200,15 +200,14 @@ class Sampling(Common):
     samples_per_cycle: MaybeCount = None
     """Samples kept at the end of each cycle."""
     thinning: MaybeCount = None
-    """Steps between kept samples; default 1 for densities and an epoch for networks, or within cycles the share of one
-    that the task
-    names: half of one for a network of your own."""
+    """Steps between kept samples; default 1 for densities and an epoch for networks. With cycles the task names the
+    share of an epoch: half of one for a network of your own."""
     lr: Annotated[PerSampler, Form(per_sampler=True, check=positive)] = None
     """Initial step size on the mean-loss scale, as in torch.optim.SGD. Here and wherever SAMPLER=… is shown, a
     comparison's samplers may differ, as in sgld=.1,sghmc=.01; those that are not named have their defaults."""
     final_lr: Annotated[PerSampler, Form(per_sampler=True, check=positive)] = None
-    """Step size at the last step of a linear, exponential or decreasing schedule; default a hundredth of lr, of a
-    decreasing one what the task says."""
+    """Step size at the last step of a linear, exponential or decreasing schedule; default a hundredth of lr, or for a
+    decreasing schedule the task's value."""
     burn_in: Annotated[IntegerPerSampler, Form(per_sampler=True, check=integer)] = None
     """Epochs (steps of a density) without noise at the start of the run, or of each cycle; instead of β."""
     temperature_ramp: Annotated[PerSampler, Form(per_sampler=True, check=fraction)] = None
@@ -226,8 +225,8 @@ class Sampling(Common):
     batch_size: MaybeCount = None
     """Examples per gradient step."""
     micro_batch: MaybeCount = None
-    """Examples of the pieces that a batch's gradient is added up from, each normalised by itself in BatchNorm; default
-    the whole batch, or a worker's share of it."""
+    """Examples per micro-batch: a batch's gradient is the sum over micro-batches, and BatchNorm normalises each by
+    itself; default the whole batch, or a worker's share of it."""
     batchnorm: Annotated[str | None, Form(metavar="{keep,reestimate,shared,refuse}")] = None
     """BatchNorm's running statistics in samples: keep the chain's, reestimate by a pass over the training data, shared
     (the chain's for draws of other variables, too: an ablation), or refuse."""
@@ -239,23 +238,24 @@ class Sampling(Common):
     or a microcanonical pack; never exact on resume."""
     pack: Annotated[str, Form(metavar="WIDTH", check=pack_width)] = "none"
     """Chains that one worker steps as one vectorised program: a number, auto (up to 20, for small networks of linear
-    layers), or none. It pays where a step is short; chains of another width are other chains.
+    layers), or none. It pays if a step is short. --resume needs the same width.
     docs/concepts/execution.md"""
     fast: bool = False
-    """Let a GPU tune its kernels and use those that are not reproducible: the same law, other bytes on resume."""
+    """Let a GPU tune its kernels and use those that are not reproducible: after a resume, samples have the same
+    distribution, but not the same bytes."""
     exact: bool = True
-    """Try your own task before it first runs, and refuse it if its chain depends on more than a checkpoint holds. With
-    --no-exact it runs, marked as not exact on resume, and a GPU's kernels are as for fast."""
+    """Test your own task before its first run, and refuse it if a chain depends on state that checkpoints do not hold.
+    With --no-exact it runs, marked as not exact on resume, and a GPU's kernels are as for fast."""
     init_from: Annotated[str | None, Form(objects=True, check=check_start)] = None
     """File at which all chains start: safetensors, or a torch state dict (its content is part of the chain's digest);
     in Python also a module or a state dict. Or deep-ensemble[:epochs,patience]: each chain starts at a member of a deep
-    ensemble, which is trained first and stopped early, as those of mile do; none starts them at random.
+    ensemble, which is trained first and stopped early (mile does so by default); none starts them at random.
     docs/concepts/execution.md"""
     init_strict: bool = True
     """Require that init_from has all tensors of the network and no others. Otherwise those that fit by name and shape
     are taken, the rest is initialised by seed 0, and the plan lists both."""
     sample_only: Patterns = ()
-    """Shell patterns of the parameters to sample, e.g. 'fc.*'; the others stay at init_from, which is needed."""
+    """Shell patterns of the parameters to sample, e.g. 'fc.*'; the others stay at init_from, which must be given."""
     sampler_settings: Settings = ()
     """Further settings of the samplers, e.g. eta=4e-4 update=gibbs; docs/reference/samplers.md lists them."""
     schedule_settings: Settings = ()
@@ -263,16 +263,16 @@ class Sampling(Common):
     task_settings: Settings = ()
     """Settings of the task, e.g. correlation=.5 for gaussian."""
     train_subset: MaybeCount = None
-    """Training examples that are used, each class's share kept (image tasks); default all."""
+    """Number of training examples to use, with each class's share kept (image tasks); default all."""
     val_split: NotNegative = None
-    """Share (below 1) or number of the training examples that is held out as the split val; default none, in a sweep
-    .1 where the task has no val."""
+    """Share (below 1) or number of the training examples that is held out as the split val; default none; in a sweep .1
+    if the task has no val."""
     seed: Natural = 0
     """Seed of all random streams."""
     repeats: Annotated[int | None, Form(check=partial(integer, least=1, most=MOST_REPEATS))] = None
     """Independent repetitions, for standard errors."""
     lanes: MaybeCount = None
-    """Repeats that one process stacks (densities); default all of them."""
+    """Repeats of a density that one process stacks in one tensor; default all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,8 +299,8 @@ class _OfTask(Sampling):
 class Run(_OfTask):
     """Sample one posterior: one task, one sampler, one schedule, several chains.
 
-    Writes samples, an evaluation and a report to STORE/runs/NAME. With --options FILE the options that a JSON file
-    names, such as a sweep's best.json, have its values; the command line's come first.
+    Writes samples, an evaluation and a report to STORE/runs/NAME. --options FILE reads options from a JSON file, such
+    as a sweep's best.json; the command line takes precedence.
 
     Example: raychains run --task digits --sampler csghmc --chains 2 --epochs 80
     """
@@ -349,9 +349,10 @@ class Fit(_OfTask):
     budget: MaybeCount = None
     """Epochs of all chains together, those of pilots included; default 1000."""
     minutes: Positive = None
-    """Time instead of a budget: it is turned into epochs once, by the first few that are run, and stored."""
+    """Time instead of a budget, in minutes: the first few epochs measure how many epochs that is, and the number is
+    stored."""
     folds: MaybeCount = None
-    """Different parts of the training data that are held out in turn; default 3 with fewer than 600 examples, else 1. A
+    """Number of parts of the training data that are held out in turn; default 3 with fewer than 600 examples, else 1. A
     task with a split val is judged on that."""
     reference: bool = False
     """Train one AdamW network and a deep ensemble of five as well, each stopped early and with at most a fifth of the
@@ -365,8 +366,8 @@ class Compare(_OfTask):
     """Compare parallel with single chains at equal cost, as cSG-MCMC's Table 2 (classifiers) or Table 4 (densities).
 
     The arms are cyclical + parallel (E epochs, n chains), decreasing + parallel (E, n), decreasing + parallel (E/2, n)
-    and cyclical + single (E, 1), for every sampler. Chains that two arms share run once. With --options FILE the
-    options that a JSON file names have its values; the command line's come first.
+    and cyclical + single (E, 1), for every sampler. A chain that belongs to two arms runs once. --options FILE reads
+    options from a JSON file; the command line takes precedence.
 
     Example: raychains compare --task digits --sampler sgld sghmc --epochs 200 --repeats 5
     """
@@ -396,9 +397,9 @@ class Local(_OfTask):
     """Sample the local posterior around trained networks and estimate their local learning coefficient (LLC).
 
     Chains start at a checkpoint w* (init_from) and have the target exp(−nβ·L(w) − (γ/2)‖w − w*‖²), L the mean loss over
-    the n training examples. The LLC is λ̂ = nβ·(E[L(w)] − L(w*)): ½ for each direction that the data pin down, less for
-    the others. Every checkpoint is an arm, once for the sampled parameters and once for each of --groups. Results are
-    in the run's page and in its tables llc, llc_chains, llc_trace, llc_examples, …;
+    the n training examples. The LLC is λ̂ = nβ·(E[L(w)] − L(w*)): ½ for each direction of parameter space that the data
+    determine, less for the others. Each checkpoint gives one arm for the sampled parameters and one for each of
+    --groups. Results are in the run's report and in its tables llc, llc_chains, llc_trace, llc_examples, …;
     docs/how-to/local-learning-coefficient.md says what to look at.
 
     Example: raychains local --task mytask:make_task --init-from step100.pt step200.pt --epochs 200 --groups 'fc1.*'
@@ -426,7 +427,7 @@ class Local(_OfTask):
     """Checkpoints of the task's network, such as those of one training run, an arm each; files as for raychains run, in
     Python also modules and state dicts."""
     gamma: Annotated[float, Form(check=at_least_0)] = 1.0
-    """γ: strength of the pull to the checkpoint; 0 is none, and then the chains of a network leave it."""
+    """γ: strength of the pull to the checkpoint; with 0, the chains of a network leave it."""
     nbeta: Positive = None
     """nβ: the number of examples times the inverse temperature; default n/ln n."""
     epsilon: Positive = None
@@ -437,7 +438,7 @@ class Local(_OfTask):
     groups: Patterns = ()
     """Shell patterns of groups of parameters: further arms, each of which samples one group alone."""
     draws: MaybeCount = None
-    """Kept draws of each chain, evenly spread behind the burn-in; default 200, or as many as there are steps."""
+    """Kept draws of each chain, evenly spread after the burn-in; default 200, or as many as there are steps."""
     burn_in: MaybeNatural = None
     """Epochs at the start of each chain whose draws are not kept; they have noise. Default a fifth."""
     sampler: Annotated[str, Form(metavar="{sgld,psgld,sghmc}")] = "sgld"
@@ -449,31 +450,31 @@ class Local(_OfTask):
 class Plan(Compare):
     """Estimate the cost of a comparison without running it: the options are those of raychains compare.
 
-    Of the options of running, workers and GPUs of a chain and the store have a say, the others change nothing.
-    Prints arms and unique chains, gradient evaluations, device hours and their price, and bytes of samples, checkpoints
-    and predictions. Chains that the store holds already cost nothing.
+    Prints arms and chains, gradient evaluations, device hours and their price, and bytes of samples, checkpoints and
+    predictions. Chains that the store holds already cost nothing. Of the options about where a run is made, only the
+    store and a chain's workers and GPUs matter.
 
     Example: raychains plan --preset imagenet-table3 --images-per-second 2500 --price 3
     """
 
     images_per_second: Positive = None
-    """Gradient evaluations a second of one device, for hours: measure it with benchmarks/chain.py --device cuda."""
+    """Gradient evaluations a second of one device, to estimate hours: measure it with benchmarks/chain.py --device
+    cuda."""
     measured_on: Text = None
-    """A run, STORE/runs/NAME, whose finished chains tell the gradient evaluations a second of one worker, instead of
-    images_per_second."""
+    """A run, STORE/runs/NAME: take the speed of one worker from its finished chains, instead of images_per_second."""
     price: Positive = None
     """Price of one device for an hour, in any currency."""
     devices: MaybeCount = None
-    """Devices that there are, for days; default one for every worker of every chain."""
+    """Number of devices, to estimate days; default one for every worker of every chain."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(Run):
     """Find good settings by a sweep, judged on the split val; the test split is never read. Every point is one chain.
 
-    Every point costs the same gradient evaluations. After each cycle it reports what the ensemble so far is worth, to
-    STORE/sweeps/NAME; raychains run --options STORE/sweeps/NAME/best.json then runs the best one. Settings that all
-    points share are given as for raychains run. docs/how-to/sweeps.md
+    Every point costs the same gradient evaluations. The metrics after each cycle are written to STORE/sweeps/NAME;
+    raychains run --options STORE/sweeps/NAME/best.json then runs the best point. Settings that all points share are
+    given as for raychains run. docs/how-to/sweeps.md
 
     Example: raychains sweep --task digits --epochs 80 --grid exploration=0,.25,.5 cycles=2,4,8
     """
@@ -487,8 +488,8 @@ class Sweep(Run):
     """Always 1: a point of a sweep is one chain."""
     grid: Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=A,B,C …", lists=True)] = ()
     """Values of options, all combinations of which are run: exploration=0,.25,.5 cycles=2,4,8 lr=.1,.5. Any setting of
-    chains may be varied, sampler, schedule and further settings such as eta too. Default, without --space: exploration
-    (β) 0,.25,.5,.75 × cycles (M) 2,4,8, as far as they fit into the epochs."""
+    chains may be varied, also sampler, schedule and further settings such as eta. Default, without --space: exploration
+    (β) 0,.25,.5,.75 × cycles (M) 2,4,8, without an M that needs more epochs."""
     space: Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=RANGE …", lists=True)] = ()
     """Ranges to draw points from: lr=log:1e-3:1 exploration=uniform:0:.9 cycles=int:2:16, or lists as in a grid."""
     random: MaybeCount = None
@@ -499,11 +500,12 @@ class Sweep(Run):
     metric: str = "nll"
     """The metric of the split val that decides: nll, error, brier, ece, …"""
     asha: bool = False
-    """Stop the worse points early: asynchronous successive halving, by reports at equal epochs."""
+    """Stop the worse points early, by asynchronous successive halving: they are compared at equal epochs."""
     asha_grace: Annotated[float, Form(check=GRACE)] = 0.25
     """Share of the epochs before which no point is stopped."""
     asha_reduction: Annotated[float, Form(check=above_1)] = 3.0
-    """The best 1/asha_reduction of the points that reach a rung continue; the next rung is as many times later."""
+    """At asha_grace, and each time that this many times as many epochs are done, only the best 1/asha_reduction of the
+    points continue."""
     repeats: MaybeCount = None
     """Independent repetitions of every point, whose mean decides; default 1."""
 
@@ -517,7 +519,7 @@ class Sweep(Run):
                 )
             return
         if self.random is not None and self.optuna is not None:
-            raise UserError(f"optuna must be left out beside `random`, got {self.optuna}: one of them finds the points")
+            raise UserError(f"optuna must be left out beside `random`, got {self.optuna}: give one of the two")
         how = "random" if self.random is not None else "optuna"
         if self.grid:
             raise UserError(f"grid must be left out beside `{how}`, got {' '.join(self.grid)!r}: give it as a space")
@@ -552,8 +554,8 @@ class Evaluate(Common):
     """The task's split, such as test or train; default the run's own."""
     views: Names = ()
     """Parts of each arm's samples to evaluate by themselves too: chains, cycles, stages, samples, variables (θ, θₐ),
-    without-chain (all but one chain), first:N (the N samples that come first). They take the place of an earlier
-    call's."""
+    without-chain (all but one chain), first:N (the N samples that come first). They replace those of an earlier
+    call."""
     weights: Names = ()
     """Weightings of samples besides the equal one: harmonic (cycles by their training likelihoods, cSG-MCMC's appendix
     F), stacking (on the split val), truncated (densities: by the posterior's mass that each cycle explored)."""
@@ -565,7 +567,7 @@ class Evaluate(Common):
     against: Text = None
     """File of predictions of your own on the split, .npy, .npz or .csv: probabilities [examples, classes], or of a
     regression the means and in the last column the standard deviation, [examples, outputs + 1]. The measure against
-    says, with intervals, by how much the run predicts better."""
+    then says by how much the run predicts better, with intervals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -586,41 +588,42 @@ class Export(Options):
     to: Text = None
     """The file, a new one; default NAME.safetensors in the current folder."""
     first: MaybeCount = None
-    """Take this many samples, the first draws of all chains first; default all."""
+    """Take this many samples: first the first sample of each chain, then the second ones, …; default all."""
     dtype: Annotated[str | None, Form(metavar="{fp32,bf16,fp16}")] = None
-    """dtype that tensors are rounded to; default the samples' own."""
+    """Round tensors to this dtype; default the samples' own."""
     data_root: Text = None
     """Folder with the data sets, which the task's identity is checked against; default as for run."""
     trust: bool = False
     """Import the modules of your own tasks, samplers and schedules that the run names, which runs their code. Without
-    it nothing is imported because a store names it, and a task of your own is needed for its network."""
+    it no such module is imported, and runs of your own tasks cannot be exported."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Serve(Options):
     """Answer requests for predictions over HTTP by Ray Serve, from an exported file or from a run that may still go on.
 
-    Needs the extra serve: pip install "raychains[serve]". Whoever reaches the port may ask: Ray's token does not
-    protect HTTP. docs/how-to/serve.md
+    Needs the extra serve: pip install "raychains[serve]". HTTP is not protected: everybody who reaches the port can
+    send requests. docs/how-to/serve.md
 
     Example: raychains serve runs/runs/digits-1a2b3c4d --port 8000
     """
 
     source: Stored
-    """A file of raychains export, or a run: STORE/runs/NAME. The server keeps the samples that it finds at first."""
+    """A file of raychains export, or a run: STORE/runs/NAME. The server keeps the samples that it finds when it
+    starts."""
     arm: Text = None
     """Name of a run's arm; default its first."""
     group: Natural = 0
     """Number of a run's group of repeats, from 0."""
     first: MaybeCount = None
-    """Number of a run's samples to take, the first draws of all chains first; default all that are there."""
+    """Number of a run's samples to take: first the first sample of each chain, then the second ones, …; default all."""
     host: str = "127.0.0.1"
-    """Address to listen at; the default is reached from this machine only, 0.0.0.0 from every other one, without a
+    """Address to listen at; only this machine reaches the default, every other machine reaches 0.0.0.0, without a
     password."""
     port: Annotated[int, Form(check=partial(integer, least=1, most=65535))] = 8000
     """Port to listen at."""
     name: str = "raychains"
-    """Name of Ray Serve's application, which replaces another one of this name on the cluster."""
+    """Name of Ray Serve's application. It replaces an application of this name on the cluster."""
     route_prefix: Annotated[str, Form(metavar="PATH")] = "/"
     """Path below which requests are answered; applications on one cluster have different ones."""
     replicas: Count = 1
@@ -630,7 +633,7 @@ class Serve(Options):
     gpus_per_replica: Annotated[float, Form(check=at_least_0)] = 0.0
     """GPUs of each; a fraction lets several share one, without dividing its memory."""
     max_batch_size: Count = 64
-    """Inputs that are predicted at once, of one request or of several; a request has no more."""
+    """Inputs that are predicted at once, of one request or of several; also the most inputs of a request."""
     batch_wait: Duration = 0.005
     """Time that a request waits for others to be predicted with it, such as 0.005 or 1s."""
     max_body: Count = 16_777_216
@@ -643,7 +646,7 @@ class Serve(Options):
     """Folder with a run's data sets, which the task's identity is checked against; default as for run."""
     trust: bool = False
     """Import the modules of your own tasks, samplers, schedules and networks that the run or the file names, which runs
-    their code. Without it nothing is imported because a store names it."""
+    their code. Without it no such module is imported."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -656,18 +659,18 @@ class Report(Options):
     run: Stored
     """The run: STORE/runs/NAME; or a sweep: STORE/sweeps/NAME."""
     compare: Names = ()
-    """Further runs of the task, evaluated on the same split: laid beside it on a page compare-OTHER.html in its
-    folder."""
+    """Further runs of the task, evaluated on the same split: the page compare-OTHER.html in the run's folder shows them
+    side by side."""
     trust: bool = False
     """Import the modules of your own tasks, samplers and schedules that the run names, which runs their code. Without
-    it nothing is imported because a store names it; figures that need such a schedule are then left out."""
+    it no such module is imported, and figures that need your schedule are left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Status(Options):
     """Report the progress of a run or a sweep from its store, from any terminal that can read it.
 
-    Shows drivers, chains, budget and what is left; how old what is known of running chains is, too.
+    Shows drivers, chains, the budget, what is left, and how old the information on running chains is.
 
     Example: raychains status s3://bucket/prefix/runs/digits-1a2b3c4d --watch 10s
     """
@@ -675,7 +678,7 @@ class Status(Options):
     path: Stored
     """STORE/runs/NAME, STORE/sweeps/NAME, or STORE for a list of all of them."""
     watch: MaybeDuration = None
-    """Look again every so many seconds, or 10s, 1min, until it ends."""
+    """Print it again every so many seconds, or 10s, 1min, until the run ends."""
     chains: Count = 30
     """Chains that are shown at most; failed and running ones come first."""
     json: bool = False
@@ -693,7 +696,7 @@ class Prepare(Options):
     """
 
     set: Stored
-    """The set's name, by which tasks find it in the data root: imagenet for the tasks imagenet-*."""
+    """Name by which tasks find the set in the data root: imagenet for the tasks imagenet-*."""
     source: Annotated[str, Form(flag="from", metavar="DIR")]
     """Folder with ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and ILSVRC2012_devkit_t12.tar.gz, or with
     train/CLASS/* and val/CLASS/*; every node must see it."""
@@ -702,11 +705,11 @@ class Prepare(Options):
     shards: MaybeCount = None
     """Files per split; default one for every 2,048 pictures."""
     row_group: Count = 64
-    """Pictures that are read at once, and mixed with those of others."""
+    """Pictures that are read at once; training mixes them with those of other groups."""
     seed: Natural = 0
     """Seed of the order in which pictures are stored."""
     skip_damaged: bool = False
-    """Leave damaged pictures out, instead of refusing the set with their names."""
+    """Leave damaged pictures out. Otherwise they are listed and the set is refused."""
     address: Text = None
     """Ray cluster to join, as for run."""
     object_store_memory: MaybeCount = None
@@ -721,7 +724,7 @@ class InitTask(Options):
     """
 
     file: Stored
-    """A new Python file; the folder that it lies in is where to run it."""
+    """A new Python file. Run commands in its folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -732,15 +735,17 @@ class InitDensity(Options):
     """
 
     file: Stored = "mydensity.py"
-    """A new Python file; the folder that it lies in is where to run it."""
+    """A new Python file. Run commands in its folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduce(Common):
     """Run published tables and figures and show our numbers beside the papers', with the differences and their reasons.
 
-    Chains that several of them need run once; whatever was run before is found in the store. Tables, figures, what
-    became of each claim, and an index page are written to STORE/reproduce/SCALE. docs/how-to/reproduce.md
+    A chain that several of them need, or that the store has, is not run again. Tables, figures, the verdict on each
+    claim, and an index page are written to STORE/reproduce/SCALE. docs/how-to/reproduce.md
+
+    A file such as mytable.py declares a table of your own. docs/how-to/own-table.md
 
     Example: raychains reproduce table4 fig2 fig5 --scale cpu
     """
@@ -749,17 +754,18 @@ class Reproduce(Common):
     """Options of other commands that this one has no use for, with the reason; its help leaves them out."""
 
     names: Annotated[Sequence[str], Form(positional=True)] = ()
-    """Which: all, or names such as table2 fig3c emcmc-fig2 theorem1; --list shows them."""
+    """Which: all, names such as table2 fig3c emcmc-fig2 theorem1, or files of your own such as mytable.py; --list shows
+    them."""
     scale: Annotated[str, Form(metavar="{smoke,cpu,gpu,paper}")] = "cpu"
-    """smoke: every code path in minutes on made-up data; cpu: honest reduced settings for two cores; gpu: the papers'
-    networks on one GPU; paper: the published settings. Results of different scales are never mixed."""
+    """smoke: every code path in minutes on made-up data; cpu: smaller networks or less data, for two cores; gpu: the
+    papers' networks on one GPU; paper: the published settings. Results of different scales are never mixed."""
     list: bool = False
     """List tables and figures with the data they need and the estimated hours at the scales cpu, gpu and paper. Nothing
     is run."""
     dry_run: bool = False
     """Print the chains that would be run, their gradient evaluations, and what sharing chains saves. Nothing is run."""
     max_hours: Positive = None
-    """Stop after so many hours; the same command continues the rest."""
+    """Stop after this many hours; the same command continues."""
     to: Text = None
     """Folder or URI for tables, figures and pages; default STORE/reproduce/SCALE."""
 

@@ -93,7 +93,7 @@ def shown(value: object) -> str:
 def unknown_name(field: str, value: object, known: Iterable[str]) -> UserError:
     """Return the error for a name that does not exist, with the nearest known name or what replaces it."""
     if isinstance(value, str) and (instead := GONE.get((field, value))):
-        return UserError(f"{field} {value} is gone since this version: use {instead}")
+        return UserError(f"{field} {value} was removed in this version: use {instead}")
     names = sorted(known)
     hint = near_miss(value, names)
     listed = f"{len(names)} names" if hint and len(names) > MOST_NAMES else ", ".join(names)
@@ -103,7 +103,7 @@ def unknown_name(field: str, value: object, known: Iterable[str]) -> UserError:
 def check_gone(command: str, name: str) -> None:
     """Refuse a command's option that older versions knew, named as the caller wrote it."""
     if instead := GONE.get((command, name.lstrip("-"))):
-        raise UserError(f"{name} is gone since this version: use {instead}")
+        raise UserError(f"{name} was removed in this version: use {instead}")
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Samples: a draw of the posterior with its metadata; progress records of the chain that drew it."""
+"""Samples: a draw of the posterior with its metadata; progress of the chain that drew it."""
 
 from __future__ import annotations
 
@@ -88,6 +88,25 @@ class Progress:
     def to_json(self) -> dict[str, Any]:
         plain = dataclasses.asdict(self)
         return plain if self.held_out_loss is not None else {k: v for k, v in plain.items() if k != "held_out_loss"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainProgress:
+    """How far a running chain is, from its last `Progress` record."""
+
+    digest: str
+    step: int = 0
+    """0 before the first record."""
+    seconds: float = 0.0
+    """Chain seconds so far, waiting not counted."""
+    cycle: int = 0
+    stage: str = ""
+    loss: float | None = None
+    lr: float | None = None
+    """Learning rate of this step, on the mean-loss scale; None before the first record, as for the next two."""
+    temperature: float | None = None
+    kinetic_temperature: float | None = None
+    """Temperature of the sampler's velocities; None of samplers without momentum, too."""
 
 
 def check_tensors(tensors: Mapping[str, Tensor], network: Mapping[str, Tensor], where: str = "") -> None:

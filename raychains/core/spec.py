@@ -333,16 +333,3 @@ class Environment:
 
     def to_json(self) -> dict[str, JSON]:
         return dataclasses.asdict(self)
-
-
-Purpose = Literal["init", "order", "augmentation", "noise", "dropout", "globals", "held-out"]
-
-
-def stream_seed(spec: ChainSpec, purpose: Purpose, index: int = 0) -> int:
-    """Return the seed of one random stream, from (seed, repeat, chain, purpose) and never from the arm.
-
-    Chains that two arms share therefore coincide, and adding a stream moves no other. ``index`` tells streams of
-    one purpose apart (the epoch, for the data order).
-    """
-    text = f"raychains/{spec.seed}/{spec.repeat}/{spec.chain}/{purpose}/{index}"
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1  # torch takes 63 bits

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from raychains.core.errors import UserError, format_error
@@ -82,7 +83,7 @@ def load(field: str, path: str) -> Any:
             "folder"
         )
     try:
-        with _current_folder_first():
+        with _folder_first(os.getcwd()):
             found: Any = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
@@ -105,11 +106,35 @@ def built(what: str, path: str, settings: Any, file: str) -> Any:
         raise UserError(f"{file}: the {what} {path!r} cannot be built here: {format_error(error)}") from None
 
 
+def load_file(field: str, file: str) -> ModuleType:
+    """Return the module of a file, which is imported once, with its folder searched first, as by ``python FILE``.
+
+    Workers import its classes from that folder.
+
+    Raises:
+        UserError: no such file, one that raises when it is imported, or one with another module's name.
+    """
+    path = Path(file).resolve()
+    if not path.is_file():
+        raise UserError(f"{field} must be a file that exists, got {file!r}")
+    try:
+        with _folder_first(str(path.parent)):
+            found = importlib.import_module(path.stem)
+    except (Exception, SystemExit) as error:  # whatever a user's file raises
+        raise UserError(
+            f"{field} must be a file that can be imported, got {file!r}: {format_error(error, kind=True)}"
+        ) from None
+    if Path(found.__file__ or "").resolve() != path:
+        raise UserError(
+            f"{field} must be a file with a name of its own, got {file!r}: another module is called {path.stem}"
+        )
+    return found
+
+
 @contextlib.contextmanager
-def _current_folder_first() -> Iterator[None]:
-    """Make imports in the body search the current folder first, as ``python -m`` does, and those after it last."""
-    folder = os.getcwd()
-    known = folder in sys.path or "" in sys.path
+def _folder_first(folder: str) -> Iterator[None]:
+    """Make imports in the body search a folder first, as ``python -m`` does, and those after it last."""
+    known = folder in sys.path or (folder == os.getcwd() and "" in sys.path)
     sys.path.insert(0, folder)
     importlib.invalidate_caches()
     try:

@@ -268,7 +268,9 @@ class PosteriorPredictive(nn.Module):
         one_of("kind", kind, ("classification", "regression", "distribution"))
         self.likelihood = likelihood_of(likelihood, kind)
         ok = class_axis == -1 or (kind == "classification" and is_int(class_axis) and class_axis >= 1)
-        require(ok, "class_axis", class_axis, "be -1, or of a classification the classes' axis among the logits'")
+        require(
+            ok, "class_axis", class_axis, "be -1 or, for a classification, the axis of the classes among the logits'"
+        )
         self.class_axis = class_axis
         require(noise is None or kind == "regression", "noise", noise, "be left out: only a regression has it")
         noise = noise_of(noise)

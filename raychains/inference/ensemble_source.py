@@ -45,7 +45,9 @@ class FileSource:
         """
         about = file.describe(self.path)
         if about["sha256"] != self.sha256:
-            raise UserError(f"source must be the file that was there at first, got another one: {self.path}")
+            raise UserError(
+                f"source must be the file that was there when the server started, got another one: {self.path}"
+            )
         made = PosteriorPredictive.load(self.path, self.model, device=device, trust=self.trust)
         described = {name: about.get(name) for name in ("run", "arm", "kind", "input")}
         task = about.get("task")

@@ -67,7 +67,7 @@ class Family:
         Raises:
             UserError: it is not known.
         """
-        raise UserError("task has a likelihood of its own: predictive().outputs(x) gives what its samples say")
+        raise UserError("task has a likelihood of its own: predictive().outputs(x) gives the outputs of its samples")
 
     def average(self, samples: Samples, inputs: Tree, weights: Sequence[float] | None) -> Array:
         """Return p̄ of classes, else the mean of the mixture over the samples, with their weights.

@@ -12,7 +12,7 @@ from typing import cast
 from raychains.core.errors import require, unknown_name
 from raychains.core.registry import modules_defining
 from raychains.core.user_code import installed, is_path, load, path_of
-from raychains.measures.measure import Context, Figure, Measure, Tables
+from raychains.measures.measure import Context, Measure, Tables
 
 NAMES = modules_defining("measures", "MEASURE")
 """The names of all measures; none of them is imported for it."""
@@ -38,9 +38,4 @@ def named(name: str | Measure) -> Measure:
     return cast(Measure, own)
 
 
-def figures() -> dict[str, Figure]:
-    """Return the figures of all measures by name."""
-    return {figure: draw for name in NAMES for figure, draw in named(name).figures.items()}
-
-
-__all__ = ["NAMES", "Context", "Measure", "Tables", "figures", "named"]
+__all__ = ["NAMES", "Context", "Measure", "Tables", "named"]

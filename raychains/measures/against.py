@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from raychains.core.errors import UserError, require
 from raychains.data import probabilities
@@ -18,8 +17,8 @@ from raychains.inference.run_data import RunData
 from raychains.measures import panels
 from raychains.measures.measure import Context, Measure, Row, Tables, networks_only
 from raychains.planning.views import Request
-from raychains.plotting import layout
-from raychains.plotting.style import INK, Drawing
+from raychains.plotting.charts import DASHED, DOT, Axis, Chart, Line, Mark, Rule, in_lines
+from raychains.plotting.style import Drawing
 
 METRICS = {"error": "Error (%)", "nll": "NLL (nats)", "brier": "Brier score", "crps": "CRPS"}
 """Metrics that are means over examples, lower is better, and their labels."""
@@ -129,30 +128,29 @@ def drawing(run: RunData, table: pd.DataFrame) -> Drawing:
             "intervals over the examples: left of 0 the predictive is better."
         ),
         alt="Differences of metrics between every arm and the user's predictions, with intervals",
-        draw=lambda: _draw(run, first),
+        draw=_chart(run, first),
         data=first.to_dict("records"),
     )
 
 
-def _draw(run: RunData, table: pd.DataFrame) -> Figure:
+def _chart(run: RunData, table: pd.DataFrame) -> Chart:
     arms = panels.present(run, table)
-    names = [name for name in METRICS if name in set(table["metric"])]
-    figure, axes = layout.per_arm([arm.label for arm in arms], len(names))
-    for axis, name in zip(axes, names, strict=True):
-        scale = SCALES.get(name, 1)
-        axis.axvline(0, color=INK, linestyle=layout.DASHED, linewidth=0.9, zorder=1)
-        for y, arm in enumerate(arms):
-            look = run.arm_styles[arm]
-            for row in table[(table["arm"] == arm.name) & (table["metric"] == name)].itertuples():
-                axis.plot([scale * row.low, scale * row.high], [y, y], color=look.colour, linewidth=1.6)
-                axis.plot(scale * row.difference, y, look.marker, color=look.colour, markersize=5)
-        axis.set_xlabel(f"{METRICS[name]}, difference   ← better")
-    layout.legend(figure, [layout.dashed_entry("no difference")])
-    return figure
+    shown = []
+    for name in (name for name in METRICS if name in set(table["metric"])):
+        scaled = table[table["metric"] == name].set_index("arm")[["difference", "low", "high"]] * SCALES.get(name, 1)
+        marks: list[Mark] = [Rule(at=0, upright=True)]
+        for line, arm in enumerate(arms):
+            if arm.name in scaled.index:
+                middle, low, high = scaled.loc[arm.name]
+                style = {**DOT, "color": run.arm_styles[arm].colour, "marker": run.arm_styles[arm].marker}
+                marks.append(Line(x=[middle], y=[line], style=style, level=(low, high), bars={"linewidth": 1.6}))
+        shown.append((Axis(label=f"{METRICS[name]}, difference   ← better"), marks))
+    return in_lines([arm.label for arm in arms], shown, legend=[("no difference", DASHED)])
 
 
 MEASURE = Measure(
     name="against",
+    section="Uncertainty",
     about="paired differences to predictions of your own (--against FILE)",
     tables=tables,
     why_not=why_not,

@@ -7,9 +7,6 @@ from collections import defaultdict
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.figure import Figure
 
 from raychains.core.errors import UserError
 from raychains.evaluation.classification import Average
@@ -18,8 +15,8 @@ from raychains.inference.run_data import RunData
 from raychains.measures import panels
 from raychains.measures.measure import Context, Measure, Row, Tables, no_classes
 from raychains.planning import Arm
-from raychains.plotting import layout
-from raychains.plotting.style import HEAT, PAPER, Drawing
+from raychains.plotting.charts import Axis, Chart, Heat, Panel
+from raychains.plotting.style import HEAT, Drawing
 
 LABELS = {"agreement": "Same top class (%)", "total_variation": "Total variation (%)"}
 
@@ -109,7 +106,7 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
             f"predictives{run.over_repeats}. The diagonal is {diagonal}."
         ),
         alt="Agreement and total variation of the predictives of each two arms",
-        draw=lambda: _draw(arms, maps),
+        draw=_chart(arms, maps),
         data=[
             {"first": a.name, "second": b.name, **{m: float(maps[m][i, j]) for m in LABELS}}
             for i, a in enumerate(arms)
@@ -125,36 +122,25 @@ def _matrix(table: pd.DataFrame, arms: list[Arm], measure: str) -> Array:
     return np.array(found, dtype=float)
 
 
-def _draw(arms: list[Arm], maps: dict[str, Array]) -> Figure:
-    n = len(arms)
-    figure, (axes,) = layout.panels(1, 2, 0.5 + 0.36 * max(n, 3), sharey=True)
-    colours = LinearSegmentedColormap.from_list("heat", HEAT[:2]).with_extremes(bad=PAPER)
-    names = [f"{textwrap.shorten(a.label, 28, placeholder='…')}  {k + 1}" for k, a in enumerate(arms)]
-    for axis, (measure, label) in zip(axes, LABELS.items(), strict=True):
+def _chart(arms: list[Arm], maps: dict[str, Array]) -> Chart:
+    numbers = {float(k): str(k + 1) for k in range(len(arms))}
+    names = {float(k): f"{textwrap.shorten(a.label, 28, placeholder='…')}  {k + 1}" for k, a in enumerate(arms)}
+    shown = []
+    for measure, label in LABELS.items():
         values = 100 * maps[measure]
         found = values[np.isfinite(values)]
         high = float(found.max()) if len(found) else 1.0
         # The least likely pair is shaded too: only where nothing was compared there is paper.
         low = high - max(1.0, 1.3 * (high - float(found.min()) if len(found) else 0.0))
-        axis.imshow(values, cmap=colours, vmin=low, vmax=high, aspect="auto")
-        _numbers(axis, values)
-        axis.set_title(label)
-        axis.set_xticks(range(n), [str(k + 1) for k in range(n)])
-        axis.set_yticks(range(n), names)
-        axis.set_xlabel("Arm")
-        axis.grid(False)
-        axis.tick_params(length=0)
-    return figure
-
-
-def _numbers(axis: Axes, values: Array) -> None:
-    for (i, j), value in np.ndenumerate(values):
-        if np.isfinite(value):
-            axis.text(j, i, f"{value:.1f}", ha="center", va="center", fontsize=7.5)
+        heat = Heat(values=values, low=low, high=high, digits=1, colours=HEAT[:2])
+        x, y = Axis(label="Arm", ticks=numbers, grid=False), Axis(ticks=names, grid=False)
+        shown.append(Panel(marks=[heat], x=x, y=y, title=label))
+    return Chart(panels=shown, columns=2, height=0.5 + 0.36 * max(len(arms), 3), share_y=True)
 
 
 MEASURE = Measure(
     name="agreement",
+    section="Uncertainty",
     about="agreement and total variation of the arms' predictives with each other",
     tables=tables,
     why_not=no_classes,

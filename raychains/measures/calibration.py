@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, NullLocator
 
 from raychains.evaluation import metrics
 from raychains.evaluation.calibration_error import equal_mass, equal_width, gaps, mass_bins, top_class
@@ -23,8 +19,9 @@ from raychains.measures import panels
 from raychains.measures.measure import Context, Measure, Row, Tables, not_labelled
 from raychains.planning import Arm
 from raychains.planning.views import Request
-from raychains.plotting import layout
-from raychains.plotting.style import INK, MUTED, WIDTH, Drawing
+from raychains.plotting import charts
+from raychains.plotting.charts import DASHED, SHADE, Axis, Bars, Chart, Line, Mark, Panel, Rule
+from raychains.plotting.style import INK, Drawing
 
 NEEDED = ("confidence", "prediction", "label")
 EQUAL_WIDTH, EQUAL_MASS = "width", "mass"
@@ -33,6 +30,7 @@ SUREST = 1e-5
 TICKS = (0.01, 0.03, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.997, 0.999, 0.9999)
 HATCHED: dict[str, Any] = {"facecolor": "none", "edgecolor": INK, "hatch": "/////", "linewidth": 0.6}
 """The look of the gap between accuracy and confidence."""
+HALVES = {0.0: "0", 0.5: "0.5", 1.0: "1"}
 FEW = 10
 """Bins with fewer predictions are drawn pale: their accuracy is mostly chance."""
 
@@ -236,65 +234,59 @@ def reliability(run: RunData) -> Drawing | None:
             f"{FEW} predictions are pale. Below: predictions per bin (logarithmic)."
         ),
         alt="Accuracy against confidence for every arm, with the diagonal of perfect calibration",
-        draw=lambda: _draw_reliability(run, found),
+        draw=_reliability(run, found),
         data=[row for diagram in found for row in diagram.table.to_dict("records")],
     )
 
 
-def _draw_reliability(run: RunData, found: list[Diagram]) -> Figure:
+def _reliability(run: RunData, found: list[Diagram]) -> Chart:
     columns = min(panels.COLUMNS, max(len(found), 2))
-    rows = -(-len(found) // columns)
-    figure = Figure(figsize=(WIDTH, rows * 2.9 + 0.4))
-    ratios = {"height_ratios": [3.4, 1] * rows}
-    grid = figure.subplots(2 * rows, columns, squeeze=False, sharex=True, gridspec_kw=ratios)
-    tops, bottoms = (panels.used(grid[start::2], len(found)) for start in (0, 1))
     most = max(diagram.table["count"].max() for diagram in found)
-    for i, (diagram, above, below) in enumerate(zip(found, tops, bottoms, strict=True)):
-        colour = run.arm_styles[diagram.arm].colour
-        _diagram(above, diagram, colour)
-        _counts(below, diagram, colour, most)
-        title = layout.wrapped(diagram.arm.label, 26, 9)
+    decades = {10.0**k: f"{10**k:,}" for k in range(0, int(np.log10(most)) + 1, 2)}
+    x = Axis(low=0, high=1, ticks=HALVES)
+    accuracy, counts = Axis(low=0, high=1, ticks=HALVES), Axis(scale="log", low=0.8, high=most * 2, ticks=decades)
+    tops, bottoms = list[charts.Panel | None](), list[charts.Panel | None]()
+    for i, diagram in enumerate(found):
+        table, width, colour = diagram.table, 1 / diagram.bins, {"color": run.arm_styles[diagram.arm].colour}
+        few, middle = table["count"] < FEW, (table["bin"] + 0.5) / diagram.bins
+        title = diagram.arm.label
         if "ece" in run.summary.columns:
             title += f"\nECE {100 * run.summary.loc[diagram.arm.name, 'ece']:.1f} %"
-        above.set_title(title, fontsize=8.5)
-        for axis, label in ((above, "Accuracy"), (below, "Count")):
-            if i % columns == 0:
-                axis.set_ylabel(label)
-            else:
-                axis.tick_params(labelleft=False)
-        above.tick_params(labelbottom=False)
-        below.tick_params(labelbottom=True)
-        below.set_xlabel("Confidence")
-    handles = [
-        Patch(facecolor=MUTED, alpha=0.6, label="accuracy"),
-        layout.entry("its 95 % interval", color=INK, linewidth=1.2),
-        Patch(label="gap to mean confidence", **HATCHED),
-        layout.dashed_entry("perfect calibration"),
+        marks: list[Mark] = []
+        for some, pale in ((~few, 1.0), (few, 0.35)):
+            at, rows = middle[some], table[some]
+            gap, ends = rows["confidence"] - rows["accuracy"], (rows["low"], rows["high"])
+            bar = {**colour, "alpha": 0.6 * pale}
+            interval = {"color": INK, "alpha": pale, "zorder": 4}
+            marks += [
+                Bars(x=at, height=rows["accuracy"], width=0.88 * width, style=bar),
+                Bars(x=at, height=gap, bottom=rows["accuracy"], width=0.88 * width, style={**HATCHED, "alpha": pale}),
+                Line(x=at, y=rows["accuracy"], style={"linestyle": ""}, upright=ends, bars=interval),
+            ]
+        marks.append(Line(x=[0, 1], y=[0, 1], style=DASHED))
+        y = replace(accuracy, label="" if i % columns else "Accuracy")
+        tops.append(charts.Panel(marks=marks, x=x, y=y, title=title))
+        held = Bars(x=middle, height=table["count"], width=0.88 * width, style=colour)
+        y = replace(counts, label="" if i % columns else "Count")
+        bottoms.append(charts.Panel(marks=[held], x=replace(x, label="Confidence"), y=y))
+    spare: list[charts.Panel | None] = [None] * (-len(found) % columns)
+    rows_of = [
+        (*tops, *spare)[i : i + columns] + (*bottoms, *spare)[i : i + columns] for i in range(0, len(found), columns)
     ]
-    layout.legend(figure, handles, columns=4)
-    return figure
-
-
-def _diagram(axis: Axes, diagram: Diagram, colour: str) -> None:
-    width = 1 / diagram.bins
-    for one in diagram.table.itertuples():
-        middle, pale = (one.bin + 0.5) * width, 0.35 if one.count < FEW else 1.0
-        gap = one.confidence - one.accuracy
-        axis.bar(middle, one.accuracy, width * 0.88, color=colour, alpha=0.6 * pale, linewidth=0)
-        axis.bar(middle, gap, width * 0.88, bottom=one.accuracy, alpha=pale, **HATCHED)
-        axis.plot([middle, middle], [one.low, one.high], color=INK, linewidth=1.2, alpha=pale, zorder=4)
-    axis.plot([0, 1], [0, 1], color=INK, linestyle=layout.DASHED, linewidth=0.9)
-    axis.set(xlim=(0, 1), ylim=(0, 1), yticks=[0, 0.5, 1])
-    axis.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-
-
-def _counts(axis: Axes, diagram: Diagram, colour: str, most: int) -> None:
-    width = 1 / diagram.bins
-    axis.bar((diagram.table["bin"] + 0.5) * width, diagram.table["count"], width * 0.88, color=colour)
-    axis.set(yscale="log", ylim=(0.8, most * 2))
-    decades = [10**k for k in range(0, int(np.log10(most)) + 1, 2)]
-    axis.set_yticks(decades, [f"{d:,}" for d in decades])
-    axis.set_yticks([], minor=True)
+    legend = [
+        ("accuracy", {**SHADE, "alpha": 0.6}),
+        ("its 95 % interval", {"color": INK, "linewidth": 1.2}),
+        ("gap to mean confidence", HATCHED),
+        ("perfect calibration", DASHED),
+    ]
+    return Chart(
+        panels=[panel for row in rows_of for panel in row],
+        columns=columns,
+        height=1.45,
+        heights=[3.4, 1] * len(rows_of),
+        legend=legend,
+        legend_columns=4,
+    )
 
 
 def calibration(run: RunData) -> Drawing | None:
@@ -314,45 +306,35 @@ def calibration(run: RunData) -> Drawing | None:
             f"Expected calibration errors over these bins: {errors}."
         ),
         alt="Accuracy minus confidence against confidence for every arm, with the line of perfect calibration",
-        draw=lambda: _draw_calibration(run, found),
+        draw=_gaps(run, found),
         data=[row for diagram in found for row in diagram.table.to_dict("records")],
     )
 
 
-def _draw_calibration(run: RunData, found: list[Diagram]) -> Figure:
-    looks = run.arm_styles
+def _gaps(run: RunData, found: list[Diagram]) -> Chart:
     by_arm = {diagram.arm.name: diagram for diagram in found}
-    shown = [panel for panel in looks.panels if any(arm.name in by_arm for arm in panel.arms)]
-    figure, axes = layout.panels(1, len(shown), 2.9, sharey=True)
     lowest = max(min(d.table["confidence"].min() for d in found), SUREST)
     highest = min(max(d.table["confidence"].max() for d in found), 1 - SUREST)
-    low, high = _odds(lowest), _odds(highest)
-    edge = 0.05 * max(high - low, 1.0)
-    for axis, panel in zip(axes[0], shown, strict=True):
-        for arm in panel.arms:
-            if arm.name in by_arm:
-                _gap_line(axis, by_arm[arm.name], run)
-        axis.axhline(0, color=INK, linestyle=layout.DASHED, linewidth=0.9, zorder=1)
-        axis.set_xscale("logit")
-        axis.set_xlim(*(1 / (1 + np.exp(-v)) for v in (low - edge, high + edge)))
-        axis.xaxis.set_major_locator(FixedLocator(_ticks(low - edge, high + edge)))
-        axis.xaxis.set_minor_locator(NullLocator())
-        axis.xaxis.set_major_formatter(lambda p, _: f"{p:g}")
-        axis.set(xlabel="Confidence", title=panel.title)
-    axes[0][0].set_ylabel("Accuracy − confidence (%)")
-    handles = [look.handle(markers=True) for look in looks.among(d.arm for d in found)]
-    layout.legend(figure, [*handles, layout.dashed_entry("perfect calibration")])
-    return figure
-
-
-def _gap_line(axis: Axes, diagram: Diagram, run: RunData) -> None:
-    look = run.arm_styles[diagram.arm]
-    confidence, accuracy, *ends = (diagram.table[c].to_numpy() for c in ("confidence", "accuracy", "low", "high"))
-    x = np.clip(confidence, SUREST, 1 - SUREST)
-    gap = 100 * (accuracy - confidence)
-    look.plot(axis, x, gap, size=4.5, zorder=3)
-    low, high = (100 * (end - confidence) for end in ends)
-    axis.vlines(x, low, high, color=look.colour, linewidth=1, alpha=0.7, zorder=2)
+    edge = 0.05 * max(_odds(highest) - _odds(lowest), 1.0)
+    low, high = _odds(lowest) - edge, _odds(highest) + edge
+    begin, end = (1 / (1 + np.exp(-v)) for v in (low, high))
+    x = Axis(label="Confidence", scale="logit", low=begin, high=end, ticks={p: f"{p:g}" for p in _ticks(low, high)})
+    shown = []
+    for panel in run.arm_styles.panels:
+        marks: list[Mark] = []
+        for diagram in (by_arm[arm.name] for arm in panel.arms if arm.name in by_arm):
+            style = run.arm_styles[diagram.arm]
+            of = {name: diagram.table[name].to_numpy() for name in ("confidence", "accuracy", "low", "high")}
+            gap, *ends = (100 * (of[name] - of["confidence"]) for name in ("accuracy", "low", "high"))
+            at, look = np.clip(of["confidence"], SUREST, 1 - SUREST), style.style(size=4.5)
+            marks.append(
+                Line(x=at, y=gap, style=look, label=style.label, upright=(ends[0], ends[1]), bars={"linewidth": 1})
+            )
+        if marks:
+            y = Axis(label="Accuracy − confidence (%)")
+            shown.append(Panel(marks=[*marks, Rule(at=0)], x=x, y=y, title=panel.title))
+    legend = [("perfect calibration", DASHED)]
+    return Chart(panels=shown, columns=len(shown), height=2.9, share_y=True, legend=legend, legend_columns=2)
 
 
 def _odds(p: float) -> float:
@@ -370,6 +352,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 MEASURE = Measure(
     name="calibration",
+    section="Uncertainty",
     about="reliability in bins of equal width and equal mass",
     tables=tables,
     why_not=why_not,

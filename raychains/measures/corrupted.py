@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from raychains.core.errors import UserError
 from raychains.evaluation.classification import Classification
@@ -15,6 +14,7 @@ from raychains.measures.measure import Context, Measure, Row, Tables, available_
 from raychains.planning.views import Request
 from raychains.plotting import layout
 from raychains.plotting.arm_styles import in_one_panel
+from raychains.plotting.charts import Axis, Chart, Line, Panel
 from raychains.plotting.style import Drawing
 
 PREFIX = "corrupted:"
@@ -115,33 +115,32 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
             "types. Severity 0 is the clean split. corrupted_types.parquet has the numbers by type."
         ),
         alt="Error and calibration error of every arm against the severity of the inputs' corruption",
-        draw=lambda: _draw(run, pd.DataFrame(data), metrics),
+        draw=_chart(run, pd.DataFrame(data), metrics),
         data=data,
     )
 
 
-def _draw(run: RunData, table: pd.DataFrame, metrics: list[Metric]) -> Figure:
-    figure, axes = layout.panels(1, len(metrics), 2.9)
-    names = set(table["arm"])
-    found = {name: style for name, style in in_one_panel(run.comparison.arms).items() if name in names}
-    severities = sorted(set(table["severity"]))
-    for axis, metric in zip(axes[0], metrics, strict=True):
-        for i, (name, style) in enumerate(found.items()):
+def _chart(run: RunData, table: pd.DataFrame, metrics: list[Metric]) -> Chart:
+    names, severities = set(table["arm"]), sorted(set(table["severity"]))
+    styles = {name: style for name, style in in_one_panel(run.comparison.arms).items() if name in names}
+    shown = []
+    for metric in metrics:
+        lines = []
+        for i, (name, style) in enumerate(styles.items()):
             mine = table[(table["arm"] == name) & (table["metric"] == metric.name)].sort_values("severity")
+            mean, low, high = (metric.scale * mine[column] for column in ("mean", "low", "high"))
             # Arms are set apart sideways: their spreads would hide each other.
-            x = mine["severity"] + 0.07 * (i - (len(found) - 1) / 2)
-            style.plot(axis, x, metric.scale * mine["mean"], size=5, linewidth=1.2, zorder=3)
-            low, high = (metric.scale * mine[name] for name in ("low", "high"))
-            axis.vlines(x, low, high, color=style.colour, linewidth=1.2, alpha=0.7, zorder=2)
-        axis.set(xticks=severities, xlabel="Severity of the corruption", ylabel=metric.label)
-        axis.set_ylim(bottom=0)
-        axis.grid(False, axis="x")
-    layout.legend(figure, [style.handle(markers=True) for style in found.values()], columns=3)
-    return figure
+            x, look = mine["severity"] + layout.apart(len(styles), 0.035 * (len(styles) - 1))[i], style.style(size=5)
+            lines.append(Line(x=x, y=mean, style={**look, "linewidth": 1.2}, label=style.label, upright=(low, high)))
+        ticks = {severity: str(severity) for severity in severities}
+        x_axis = Axis(label="Severity of the corruption", ticks=ticks, grid=False, margin=0.05)
+        shown.append(Panel(marks=lines, x=x_axis, y=Axis(label=metric.label, low=0)))
+    return Chart(panels=shown, columns=len(shown), height=2.9)
 
 
 MEASURE = Measure(
     name="corrupted",
+    section="Uncertainty",
     about="every metric on corrupted inputs, by type and severity",
     tables=tables,
     why_not=why_not,

@@ -3,14 +3,12 @@ temperatures."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from raychains import schedules
 from raychains.core.sample import THETA
@@ -23,7 +21,7 @@ from raychains.measures import modes, panels, temperatures
 from raychains.measures.draws import Followed, evenly, last_draws, of_density, of_network
 from raychains.measures.measure import Context, Measure, Row, Tables
 from raychains.planning import Arm
-from raychains.plotting import layout
+from raychains.plotting.charts import DASHED, DOT, HOLLOW, Axis, Chart, Line, Mark, Panel, Rule, Style, dots, in_lines
 from raychains.plotting.style import INK, LINES, MUTED, Drawing, hue
 
 CHAIN, CYCLE = "chain", "cycle"
@@ -40,7 +38,7 @@ QUANTITIES = 2
 """Whose traces are drawn, per arm."""
 MOST_CHAINS = 6
 """Chains that are drawn, per arm: more lines hide one another."""
-BINS = 20
+RANK_BINS = 20
 """Bins of a histogram of ranks."""
 FEWEST = 4
 """Points of a trace, at least."""
@@ -192,15 +190,15 @@ def ranked(followed: Followed, about: Row) -> list[Row]:
     from scipy.stats import rankdata  # whose import takes half a second
 
     rows: list[Row] = []
-    if len(followed.chains) < 2 or followed.draws < BINS:
+    if len(followed.chains) < 2 or followed.draws < RANK_BINS:
         return rows
     for quantity in followed.shown:
         series = followed.values[quantity][..., 0]
         if series.min() == series.max() or not np.isfinite(series).all():
             continue
-        bins = ((rankdata(series) - 1) * BINS / series.size).astype(int).reshape(series.shape)
+        bins = ((rankdata(series) - 1) * RANK_BINS / series.size).astype(int).reshape(series.shape)
         for c, position in enumerate(followed.chains):
-            shares = np.bincount(bins[c], minlength=BINS) * BINS / followed.draws
+            shares = np.bincount(bins[c], minlength=RANK_BINS) * RANK_BINS / followed.draws
             where = {**about, "quantity": quantity, "chain": position}
             rows += [{**where, "bin": k, "value": float(v)} for k, v in enumerate(shares)]
     return rows
@@ -233,41 +231,31 @@ def mixing(run: RunData, table: pd.DataFrame) -> Drawing | None:
         title="Agreement of chains and effective sample sizes",
         caption=caption,
         alt="Split R-hat and bulk effective sample size of each quantity in every arm, with thresholds",
-        draw=lambda: _draw_mixing(run, table),
+        draw=_mixing(run, table),
         data=table[[*TEXTS.split(), *NUMBERS.split()]].to_dict("records"),
     )
 
 
-def _draw_mixing(run: RunData, table: pd.DataFrame) -> Figure:
-    arms = run.comparison.arms
-    figure, (left, right) = layout.per_arm([a.label for a in arms], 2)
-    for line, arm in enumerate(arms):
-        colour = run.arm_styles[arm].colour
-        for unit in (CHAIN, CYCLE):
-            mine = table[(table["arm"] == arm.name) & (table["unit"] == unit)]
-            style: dict[str, Any] = {"color": colour}
-            if unit == "cycle":
-                style |= {"markerfacecolor": "none", "markeredgewidth": 1, "alpha": 0.9}
-            panels.dots(left, line, np.maximum(mine["r_hat"].to_numpy() - 1, LEAST), **style)
-            panels.dots(right, line, mine["bulk_ess"].to_numpy(), **style)
-    left.set_xscale("log")
-    left.xaxis.set_major_locator(LogLocator(base=10))
-    left.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{1 + v:g}"))
-    left.xaxis.set_minor_locator(NullLocator())
-    left.set(xlim=(LEAST * 0.8, max(left.get_xlim()[1], 0.05)), xlabel="Split R-hat   ← better")
-    panels.target_line(left, R_HAT - 1)
-    right.set_xscale("log")
-    layout.log_axis(right.xaxis, subs=(1.0,))
-    right.xaxis.set_major_formatter(layout.COUNT)
-    low, high = right.get_xlim()
-    right.set(xlim=(min(low, ESS / 2), max(high, ESS * 2)), xlabel="Bulk effective sample size   → better")
-    panels.target_line(right, ESS)
-    entries = [layout.dot_entry("chains as they ran")]
-    if (table["unit"] == CYCLE).any():
-        entries.append(layout.dot_entry("every cycle as a chain", markerfacecolor="none"))
-    entries.append(layout.dashed_entry("threshold"))
-    layout.legend(figure, entries, columns=3)
-    return figure
+def _mixing(run: RunData, table: pd.DataFrame) -> Chart:
+    arms, cycles = run.comparison.arms, bool((table["unit"] == CYCLE).any())
+    left: list[Mark] = [Rule(at=R_HAT - 1, upright=True)]
+    right: list[Mark] = [Rule(at=ESS, upright=True)]
+    for (line, arm), unit in itertools.product(enumerate(arms), (CHAIN, CYCLE)):
+        mine = table[(table["arm"] == arm.name) & (table["unit"] == unit)]
+        style = {"color": run.arm_styles[arm].colour, **({**HOLLOW, "alpha": 0.9} if unit == CYCLE else {})}
+        left.append(dots(line, np.maximum(mine["r_hat"] - 1, LEAST), style))
+        right.append(dots(line, mine["bulk_ess"], style))
+    most, ess = np.nanmax(table["r_hat"].fillna(0)) - 1, table["bulk_ess"].dropna()
+    ends = {"low": min(0.8 * ess.min(), ESS / 2), "high": max(1.25 * ess.max(), ESS * 2)} if len(ess) else {}
+    high, text = max(1.3 * most, 0.05), lambda value: f"{1 + value:g}"
+    x = Axis(label="Split R-hat   ← better", scale="log", low=LEAST * 0.8, high=high, text=text)
+    sizes = Axis(label="Bulk effective sample size   → better", scale="log", **ends)
+    legend = [
+        ("chains as they ran", DOT),
+        *[("every cycle as a chain", {**DOT, **HOLLOW})] * cycles,
+        ("threshold", DASHED),
+    ]
+    return in_lines([a.label for a in arms], [(x, left), (sizes, right)], legend=legend)
 
 
 @panels.drawn_from("traces", "arm variable quantity", "repeat chain draw cycle value")
@@ -275,7 +263,8 @@ def traces(run: RunData, found: pd.DataFrame) -> Drawing | None:
     """Draw traces and autocorrelation; None before chains are diagnosed, and where no chain has more than a few
     draws."""
     found = found[found["variable"] == THETA]
-    shown = _shown(found, run.comparison.arms)
+    long = found.groupby("arm")["draw"].transform("nunique") >= FEWEST
+    shown = _shown(found[long], run.comparison.arms)
     if not shown:
         return None
     lags = panels.table(run, "autocorrelation", "arm variable quantity", "repeat lag value")
@@ -292,31 +281,34 @@ def traces(run: RunData, found: pd.DataFrame) -> Drawing | None:
             "cyclical schedule start anew in every cycle."
         ),
         alt="Traces of two quantities for each arm's chains, and their autocorrelation against the lag",
-        draw=lambda: _draw_traces(shown, found, lags),
+        draw=_traces(shown, found, lags),
         data=[r for r in found.to_dict("records") if (r["arm"], r["quantity"]) in drawn],
     )
 
 
-def _shown(traces: pd.DataFrame, arms: Sequence[Arm]) -> list[tuple[Arm, list[str]]]:
+def _shown(found: pd.DataFrame, arms: Sequence[Arm]) -> list[tuple[Arm, list[str]]]:
     """Return arms with the quantities that are drawn, in the table's order."""
-    found = []
-    for arm in arms:
-        mine = traces[traces["arm"] == arm.name]
-        names = list(dict.fromkeys(mine["quantity"]))
-        if names and mine["draw"].nunique() >= FEWEST:
-            found.append((arm, names[:QUANTITIES]))
-    return found
+    of = [(arm, list(dict.fromkeys(found[found["arm"] == arm.name]["quantity"]))) for arm in arms]
+    return [(arm, names[:QUANTITIES]) for arm, names in of if names]
+
+
+def _chains(shown: Sequence[tuple[Arm, list[str]]], found: pd.DataFrame) -> list[tuple[str, Style]]:
+    """Return the legend's entries of the chains that are drawn."""
+    drawn = found[found["arm"].isin([arm.name for arm, _ in shown]) & (found["chain"] < MOST_CHAINS)]
+    return [(f"chain {c + 1}", {"color": hue(c), "linewidth": 1.6}) for c in sorted(set(drawn["chain"].astype(int)))]
+
+
+def _of_chains(rows: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
+    """Yield the first chains' rows."""
+    for c in sorted(rows["chain"].unique())[:MOST_CHAINS]:
+        yield int(c), rows[rows["chain"] == c]
 
 
 @panels.drawn_from("ranks", "arm variable quantity", "repeat chain bin value")
 def ranks(run: RunData, found: pd.DataFrame) -> Drawing | None:
     """Draw histograms of the chains' ranks; None before several chains are diagnosed."""
     found = found[found["variable"] == THETA]
-    shown = [
-        (arm, list(dict.fromkeys(found[found["arm"] == arm.name]["quantity"]))[:QUANTITIES])
-        for arm in run.comparison.arms
-    ]
-    shown = [(arm, names) for arm, names in shown if names]
+    shown = _shown(found, run.comparison.arms)
     if not shown:
         return None
     drawn = {(arm.name, q) for arm, quantities in shown for q in quantities}
@@ -325,91 +317,66 @@ def ranks(run: RunData, found: pd.DataFrame) -> Drawing | None:
         title="Ranks of the chains' draws",
         caption=(
             f"The first repeat, at most {MOST_CHAINS} chains an arm: a line per chain, the number of its draws in "
-            f"each of {BINS} bins of their ranks among the draws of all chains, over the number that it has when all "
-            "chains draw from one law (dashed: 1). A chain that stays elsewhere is high at one end; one that moves "
+            f"each of {RANK_BINS} bins of their ranks among the draws of all chains, over the number that it has when "
+            "all chains draw from one law (dashed: 1). A chain that stays elsewhere is high at one end; one that moves "
             "less is high in the middle."
         ),
         alt="Rank histograms of two quantities for each arm's chains, beside the uniform one",
-        draw=lambda: _draw_ranks(shown, found),
+        draw=_ranks(shown, found),
         data=[r for r in found.to_dict("records") if (r["arm"], r["quantity"]) in drawn],
     )
 
 
-def _draw_ranks(shown: list[tuple[Arm, list[str]]], found: pd.DataFrame) -> Figure:
-    columns = max(len(names) for _, names in shown)
-    figure, axes = layout.panels(len(shown), columns, 1.55)
-    chains: set[int] = set()
-    for row, (arm, names) in zip(axes, shown, strict=True):
-        mine = found[found["arm"] == arm.name]
-        for axis, name in zip(row, names, strict=False):
-            of = mine[mine["quantity"] == name]
-            for c in sorted(of["chain"].unique())[:MOST_CHAINS]:
-                heights = of[of["chain"] == c].sort_values("bin")["value"]
-                axis.stairs(heights, np.linspace(0, 1, BINS + 1), color=hue(int(c)), alpha=0.8)
-                chains.add(int(c))
-            axis.axhline(1, color=INK, linestyle=layout.DASHED, linewidth=0.9)
-            axis.set(xlim=(0, 1), ylim=(0, max(2.0, axis.get_ylim()[1])), ylabel=name)
-            axis.yaxis.set_major_locator(MaxNLocator(4))
-        for axis in row[len(names) :]:
-            axis.set_axis_off()
-        row[0].set_title(arm.label, fontsize=8.5)
-    for axis in axes[-1]:
-        axis.set_xlabel("Rank among all draws")
-    entries = [layout.entry(f"chain {c + 1}", color=hue(c), linewidth=1.6) for c in sorted(chains)]
-    layout.legend(figure, [*entries, layout.dashed_entry("chains of one law")], columns=4)
-    return figure
+def _ranks(shown: list[tuple[Arm, list[str]]], found: pd.DataFrame) -> Chart:
+    columns, made = max(len(names) for _, names in shown), list[Panel | None]()
+    edges = np.repeat(np.linspace(0, 1, RANK_BINS + 1), 2)[1:-1]
+    for arm, names in shown:
+        for i, name in enumerate(names):
+            of = found[(found["arm"] == arm.name) & (found["quantity"] == name)]
+            marks: list[Mark] = [Rule(at=1)]
+            for c, mine in _of_chains(of):
+                heights = np.repeat(mine.sort_values("bin")["value"], 2)  # stairs
+                marks.append(Line(x=edges, y=heights, style={"color": hue(c), "linewidth": 1, "alpha": 0.8}))
+            y = Axis(label=name, low=0, high=max(2.0, 1.05 * of["value"].max()), ticks=4)
+            x = Axis(label="Rank among all draws" if arm is shown[-1][0] else "", low=0, high=1)
+            made.append(Panel(marks=marks, x=x, y=y, title="" if i else arm.label))
+        made += [None] * (columns - len(names))
+    legend = [*_chains(shown, found), ("chains of one law", DASHED)]
+    return Chart(panels=made, columns=columns, height=1.55, legend=legend, legend_columns=4)
 
 
-def _draw_traces(shown: list[tuple[Arm, list[str]]], traces: pd.DataFrame, lags: pd.DataFrame) -> Figure:
-    columns = max(len(names) for _, names in shown) + 1
-    widths = [1.5] * (columns - 1) + [1.0]
-    figure, axes = layout.panels(len(shown), columns, 1.55, width_ratios=widths)
-    chains: set[int] = set()
-    for row, (arm, names) in zip(axes, shown, strict=True):
-        mine = traces[traces["arm"] == arm.name]
-        for axis, name in zip(row, names, strict=False):
-            chains |= _traces(axis, mine[mine["quantity"] == name])
-            axis.set_ylabel(name)
-        for axis in row[len(names) : -1]:
-            axis.set_axis_off()
-        _correlation(row[-1], lags[lags["arm"] == arm.name], names)
-        row[0].set_title(arm.label, fontsize=8.5)
-    for axis in axes[-1][:-1]:
-        axis.set_xlabel("Kept draw")
-    axes[-1][-1].set_xlabel("Lag (draws)")
-    entries = [layout.entry(f"chain {c + 1}", color=hue(c), linewidth=1.6) for c in sorted(chains)]
-    entries += [
-        layout.entry(f"of the {word} trace", color=MUTED, linestyle=LINES[i], linewidth=1.4)
-        for i, word in zip(range(columns - 1), ("left", "right"), strict=False)
-    ]
-    layout.legend(figure, entries, columns=4)
-    return figure
+def _traces(shown: list[tuple[Arm, list[str]]], traces: pd.DataFrame, lags: pd.DataFrame) -> Chart:
+    most, made = max(len(names) for _, names in shown), list[Panel | None]()
+    for arm, names in shown:
+        last = arm is shown[-1][0]
+        for i, name in enumerate(names):
+            marks: list[Mark] = []
+            for c, rows in _of_chains(traces[(traces["arm"] == arm.name) & (traces["quantity"] == name)]):
+                mine = rows.sort_values("draw")
+                look = {"marker": "o", "markersize": 3, "linewidth": 1.3} if len(mine) <= 60 else {"linewidth": 0.7}
+                marks.append(Line(x=mine["draw"], y=mine["value"], style={"color": hue(c), "alpha": 0.8, **look}))
+            x, y = Axis(label="Kept draw" if last else "", ticks=4, whole=True), Axis(label=name, ticks=4)
+            made.append(Panel(marks=marks, x=x, y=y, title="" if i else arm.label))
+        made += [None] * (most - len(names))
+        made.append(_correlation(lags[lags["arm"] == arm.name], names, "Lag (draws)" if last else ""))
+    of = [(f"of the {word} trace", {"color": MUTED, "linestyle": LINES[i]}) for i, word in enumerate(("left", "right"))]
+    legend = [*_chains(shown, traces), *of[:most]]
+    widths = [1.5] * most + [1.0]
+    return Chart(panels=made, columns=most + 1, height=1.55, widths=widths, legend=legend, legend_columns=4)
 
 
-def _traces(axis: Axes, rows: pd.DataFrame) -> set[int]:
-    drawn = sorted(rows["chain"].unique())[:MOST_CHAINS]
-    for c in drawn:
-        mine = rows[rows["chain"] == c].sort_values("draw")
-        style: dict[str, Any] = {"linewidth": 0.7 if len(mine) > 60 else 1.3}
-        if len(mine) <= 60:
-            style |= {"marker": "o", "markersize": 3}
-        axis.plot(mine["draw"], mine["value"], color=hue(int(c)), alpha=0.8, **style)
-    axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    axis.yaxis.set_major_locator(MaxNLocator(4))
-    axis.margins(x=0.02)
-    return {int(c) for c in drawn}
-
-
-def _correlation(axis: Axes, rows: pd.DataFrame, names: Sequence[str]) -> None:
-    axis.axhline(0, color=MUTED, linewidth=0.7)
+def _correlation(rows: pd.DataFrame, names: Sequence[str], label: str) -> Panel:
+    marks: list[Mark] = [Rule(at=0, style={"color": MUTED, "linewidth": 0.7})]
     last = 1.0
     for i, name in enumerate(names):
         mine = rows[rows["quantity"] == name].sort_values("lag")
         if len(mine):
-            axis.plot(mine["lag"], mine["value"], color=INK, linestyle=LINES[i % len(LINES)], linewidth=1.2)
+            style = {"color": INK, "linestyle": LINES[i % len(LINES)], "linewidth": 1.2}
+            marks.append(Line(x=mine["lag"], y=mine["value"], style=style))
             last = max(last, _settled(mine["lag"].to_numpy(), mine["value"].to_numpy()))
-    axis.set(xlim=(0, last), ylim=(-0.55, 1.05), yticks=[-0.5, 0, 0.5, 1], ylabel="Autocorrelation")
-    axis.xaxis.set_major_locator(MaxNLocator(3, integer=True))
+    ticks = {-0.5: "−0.5", 0.0: "0", 0.5: "0.5", 1.0: "1"}
+    y = Axis(label="Autocorrelation", low=-0.55, high=1.05, ticks=ticks)
+    return Panel(marks=marks, x=Axis(label=label, low=0, high=last, ticks=3, whole=True), y=y)
 
 
 def _settled(lags: Any, values: Any) -> float:
@@ -420,6 +387,7 @@ def _settled(lags: Any, values: Any) -> float:
 
 MEASURE = Measure(
     name="diagnostics",
+    section="Diagnostics",
     about="effective sample sizes, split R-hat, autocorrelation, traces, ranks, mode masses, temperatures",
     tables=tables,
     figures={

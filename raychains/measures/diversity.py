@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from raychains.evaluation.evaluation import Array, finite
 from raychains.inference.families import family_of
@@ -22,8 +19,8 @@ from raychains.measures.measure import Context, Measure, Row, Tables, two_sample
 from raychains.measures.network_samples import Drawn, drawn, networks, pairwise, parameters, reader, thinned
 from raychains.planning import Arm
 from raychains.planning.views import Key
-from raychains.plotting import layout
 from raychains.plotting.arm_styles import in_one_panel
+from raychains.plotting.charts import DOT, HOLLOW, Axis, Chart, Heat, Line, Mark, Note, Panel, Rule
 from raychains.plotting.style import GRID, INK, MARKERS, MUTED, PAPER, Drawing
 
 log = logging.getLogger(__name__)
@@ -273,7 +270,7 @@ def embedding(run: RunData, table: pd.DataFrame) -> Drawing | None:
             f"of 2 to 6 exceeds 0.5.{shared}{several}"
         ),
         alt="A map of the samples of every arm: " + "; ".join(f"{a.label} forms {_count(clusters, a)}" for a in arms),
-        draw=lambda: _draw_map(run, arms, table, clusters),
+        draw=_map(run, arms, table, clusters),
         data=table.to_dict("records"),
     )
 
@@ -283,7 +280,7 @@ def _count(clusters: pd.DataFrame, arm: Arm) -> str:
     return f"{n} cluster{'s' * (n != 1)}"
 
 
-def _draw_map(run: RunData, arms: list[Arm], table: pd.DataFrame, clusters: pd.DataFrame) -> Figure:
+def _map(run: RunData, arms: list[Arm], table: pd.DataFrame, clusters: pd.DataFrame) -> Chart:
     # Arms of one sampler on one map share a panel; a map's other samples stand pale behind them.
     map_of = dict(zip(table["arm"], table["map"], strict=True))
     shown = [
@@ -292,52 +289,41 @@ def _draw_map(run: RunData, arms: list[Arm], table: pd.DataFrame, clusters: pd.D
         for panel in run.arm_styles.panels
     ]
     shown = [panel for panel in shown if panel[2]]
-    one_map, height = table["map"].nunique() == 1, 4.0 if len(shown) == 1 else 6.6 / min(3, len(shown))
-    figure, axes = layout.grid(len(shown), 3, height, sharex=one_map, sharey=one_map)
-    style = in_one_panel(arms)
-    first = table[~table.duplicated(["map", "x", "y"])]
-    for axis, (number, name, group) in zip(axes, shown, strict=True):
-        others = first[(first["map"] == number) & ~first["arm"].isin([a.name for a in group])]
-        axis.plot(others["x"], others["y"], "o", color=GRID, markersize=3, zorder=1)
+    styles, first, made = in_one_panel(arms), table[~table.duplicated(["map", "x", "y"])], []
+    x, y = (Axis(label=f"{name} axis (unit of the weights)", margin=0.08) for name in ("First", "Second"))
+    equal: Literal["box", "datalim"] = "datalim" if len(shown) == 1 else "box"  # panels that share both axes keep them
+    for i, (number, title, group) in enumerate(shown):
         names = [a.name for a in group]
-        own = table[table["arm"].isin(names)]
+        others, own = first[(first["map"] == number) & ~first["arm"].isin(names)], table[table["arm"].isin(names)]
         own = own[~own.duplicated(["x", "y"])]
+        marks: list[Mark] = [Line(x=others["x"], y=others["y"], style={**DOT, "color": GRID, "markersize": 3})]
         for arm in group:
-            _samples(axis, own[own["arm"] == arm.name], style[arm.name].colour)
-        axis.set(title=name, xlabel="First axis (unit of the weights)")
-        axis.set_aspect("equal", adjustable="datalim")
-        axis.margins(0.08)
-    axes[0].set_ylabel("Second axis (unit of the weights)")
-    dot = {"marker": "o", "markersize": 6}
-    handles = [layout.dot_entry(f"{a.label}: {_count(clusters, a)}", color=style[a.name].colour, **dot) for a in arms]
-    layout.legend(figure, [*handles, *_kinds(first)], columns=2)
-    return figure
+            marks += _samples(own[own["arm"] == arm.name], styles[arm.name].colour)
+        made.append(Panel(marks=marks, x=x, y=replace(y, label="" if i else y.label), title=title, equal=equal))
+    one_map, height = table["map"].nunique() == 1, 4.0 if len(shown) == 1 else 6.6 / min(3, len(shown))
+    dot = {**DOT, "markersize": 6}
+    legend = [(f"{a.label}: {_count(clusters, a)}", {**dot, "color": styles[a.name].colour}) for a in arms]
+    chains, others = sorted(set(first["chain"].astype(int))), sorted(set(first["variable"]) - {"theta"})
+    if len(chains) > 1:
+        legend += [(f"chain {c + 1}", {**dot, "marker": m}) for c, m in zip(chains, MARKERS, strict=False)]
+    legend += [(f"{panels.variable(v)} (hollow)", {**dot, **HOLLOW}) for v in others]
+    share: Any = {"share_x": one_map, "share_y": one_map}
+    return Chart(panels=made, columns=3, height=height, legend=legend, legend_columns=2, **share)
 
 
-def _samples(axis: Axes, mine: pd.DataFrame, colour: str) -> None:
+def _samples(mine: pd.DataFrame, colour: str) -> Iterator[Mark]:
+    """Yield an arm's samples, and beside its chains' last ones of each cycle the cycle's number."""
     for (chain, name), some in mine.groupby(["chain", "variable"]):
-        look: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": colour, "markeredgewidth": 1.1}
+        look = {"markerfacecolor": "none", "markeredgecolor": colour, "markeredgewidth": 1.1}
         if name == "theta":
             look = {"markerfacecolor": colour, "markeredgecolor": PAPER, "markeredgewidth": 0.6}
-        mark = MARKERS[int(chain) % len(MARKERS)]
-        axis.plot(some["x"], some["y"], linestyle="", marker=mark, markersize=6.5, zorder=2, **look)
+        mark = {"marker": MARKERS[int(chain) % len(MARKERS)], "markersize": 6.5, "linestyle": ""}
+        yield Line(x=some["x"], y=some["y"], style={**mark, **look})
     theta = mine[mine["variable"] == max(mine["variable"], default="")]  # theta where there is one
-    text: dict[str, Any] = {"xytext": (5, 5), "textcoords": "offset points", "fontsize": 8.5}
     for _, chain_of in theta.groupby("chain"):
         cycles = chain_of.groupby("cycle")[["x", "y"]].last()
-        if 1 < len(cycles) <= MOST_LABELS:
-            for cycle, (x, y) in zip(cycles.index, cycles.to_numpy().tolist(), strict=True):
-                axis.annotate(str(int(cycle) + 1), (x, y), **text)
-
-
-def _kinds(table: pd.DataFrame) -> list[Line2D]:
-    """Return entries for chains' markers and for θₐ, where there is anything to tell apart."""
-    chains = sorted(set(table["chain"].astype(int)))
-    marks = dict(zip(chains, MARKERS, strict=False)) if len(chains) > 1 else {}
-    found = [layout.dot_entry(f"chain {c + 1}", marker=mark, markersize=6) for c, mark in marks.items()]
-    others = sorted(set(table["variable"]) - {"theta"})
-    hollow = {"markerfacecolor": "none", "markersize": 6}
-    return found + [layout.dot_entry(f"{panels.variable(v)} (hollow)", **hollow) for v in others]
+        for cycle, at in cycles.iterrows() if 1 < len(cycles) <= MOST_LABELS else ():
+            yield Note(x=at["x"], y=at["y"], text=str(int(cycle) + 1))
 
 
 @panels.drawn_from(
@@ -362,51 +348,33 @@ def disagreement(run: RunData, table: pd.DataFrame) -> Drawing | None:
             f"chains and cycles; thick lines part chains{variables}, thin ones cycles. Mean over pairs: {means_by_arm}."
         ),
         alt="Heat maps of the pairwise disagreement of each arm's samples",
-        draw=lambda: _draw_heat(arms, table),
+        draw=_heat(arms, table),
         data=table.to_dict("records"),
     )
 
 
-def _draw_heat(arms: list[Arm], table: pd.DataFrame) -> Figure:
-    figure, axes = layout.grid(len(arms), panels.COLUMNS, 2.5)
-    most = 100 * float(table["disagreement"].max()) or 1.0
-    look: dict[str, Any] = {"cmap": panels.heat(), "interpolation": "nearest"}
-    image = None
-    for axis, arm in zip(axes, arms, strict=True):
-        mine = table[table["arm"] == arm.name]
-        values = matrix(mine, "disagreement")
-        n = len(values)
-        sides = (0.5, n + 0.5, n + 0.5, 0.5)  # samples are numbered from 1
-        image = axis.imshow(100 * values, vmin=0, vmax=most, extent=sides, **look)
-        _borders(axis, mine)
-        axis.set_title(layout.wrapped(arm.label, 26, 9), fontsize=8.5)
-        axis.grid(False)
-        axis.set_xlabel("Sample")
-        panels.few_ticks(axis, 4, integer=True)
-    axes[0].set_ylabel("Sample")
-    panels.colour_bar(figure, image, axes, "Different class (%)").outline.set_visible(False)
-    return figure
-
-
-def _borders(axis: Axes, rows: pd.DataFrame) -> None:
-    samples = _ends(rows)
-    for k in range(1, len(samples)):
-        before, now = samples.iloc[k - 1], samples.iloc[k]
-        apart = bool((before[["variable", "chain"]] != now[["variable", "chain"]]).any())
-        if apart or before["cycle"] != now["cycle"]:
-            for line in (axis.axhline, axis.axvline):
-                line(k + 0.5, color=INK if apart else MUTED, linewidth=1.2 if apart else 0.5)
-
-
-def _ends(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return each sample once, in order."""
+def _heat(arms: list[Arm], table: pd.DataFrame) -> Chart:
+    most, shown = 100 * float(table["disagreement"].max()) or 1.0, []
     about = ["variable", "chain", "cycle"]
-    both = [rows[[e, *(f"{name}_{e}" for name in about)]].set_axis(["at", *about], axis=1) for e in "ij"]
-    return pd.concat(both).drop_duplicates("at").sort_values("at")
+    for i, arm in enumerate(arms):
+        mine = table[table["arm"] == arm.name]
+        values = 100 * matrix(mine, "disagreement")
+        n = len(values)  # samples are numbered from 1
+        marks: list[Mark] = [Heat(values=values, low=0, high=most, extent=(0.5, n + 0.5, n + 0.5, 0.5))]
+        both = [mine[[e, *(f"{name}_{e}" for name in about)]].set_axis(["at", *about], axis=1) for e in "ij"]
+        samples = pd.concat(both).drop_duplicates("at").sort_values("at")
+        for k, (before, now) in enumerate(itertools.pairwise(samples[about].to_numpy().tolist()), start=1):
+            apart = {"color": INK, "linewidth": 1.2} if before[:2] != now[:2] else {"color": MUTED, "linewidth": 0.5}
+            if before != now:
+                marks += [Rule(at=k + 0.5, upright=upright, style=apart) for upright in (False, True)]
+        x = Axis(label="Sample", ticks=4, whole=True, margin=0)
+        shown.append(Panel(marks=marks, x=x, y=replace(x, label="" if i else x.label), title=arm.label))
+    return Chart(panels=shown, columns=panels.COLUMNS, height=2.5, bar="Different class (%)")
 
 
 MEASURE = Measure(
     name="diversity",
+    section="Diversity",
     about="distances, a map and clusters of the samples; on how many examples they disagree",
     tables=tables,
     why_not=lambda context: two_samples(context, "to compare"),

@@ -16,10 +16,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from raychains import schedules, tasks
+from raychains import schedules
 from raychains.core.errors import UserError, require
 from raychains.data import probabilities
 from raychains.evaluation import bootstrap
@@ -36,9 +34,9 @@ from raychains.measures.measure import Context, Measure, Row, Tables, networks_o
 from raychains.measures.predictive_distance import METRICS, Distance, OfClasses, to_draws
 from raychains.planning import Arm
 from raychains.planning.views import Request
-from raychains.plotting import layout
-from raychains.plotting.arm_styles import ArmStyle, in_one_panel
-from raychains.plotting.style import MUTED, Drawing
+from raychains.plotting.arm_styles import in_one_panel
+from raychains.plotting.charts import Axis, Chart, Line, Mark, Panel, Rule, dots, in_lines, span
+from raychains.plotting.style import Drawing
 from raychains.tasks.base import PredictiveTask
 
 log = logging.getLogger(__name__)
@@ -65,17 +63,6 @@ MEANS = "Means over repeats and the outermost ends of their intervals: "
 HMC = "hmc"
 """The reference that is made here."""
 PROGRESS = f"draws of each chain of the HMC reference ({hmc_reference.ROUND} more as long as the chains disagree)"
-PUBLISHED_TASK = "cifar10-resnet20-frn-silu"
-PUBLISHED = {
-    "HMC, chain against chain": (0.940, 0.074),
-    "SGD, one network": (0.855, 0.190),
-    "Deep ensemble": (0.915, 0.115),
-    "SGLD": (0.915, 0.110),
-    "SGHMC": (0.920, 0.109),
-    "cSGHMC": (0.927, 0.099),
-}
-"""Agreement and total variation on CIFAR-10 by Izmailov et al. 2021, of their own split of their HMC chains, quoted
-second-hand."""
 
 
 def why_not(context: Context) -> str | None:
@@ -130,7 +117,7 @@ def _why_no_hmc(context: Context) -> str | None:
     if any(task != of_arms[0] for task in of_arms):
         return "arms have several tasks, or settings of the task"
     if any(context.comparison.arms[arm].chains[group][0].prior is not None for arm, group in context.groups):
-        return "HMC's reference takes one weight decay on all parameters for the prior, and arms have another prior"
+        return "HMC's reference needs one weight decay on all parameters as the prior, and arms have another prior"
     decays = _weight_decays(context)
     return None if len(decays) == 1 else f"arms have several priors: weight decay {', '.join(f'{d:g}' for d in decays)}"
 
@@ -322,13 +309,6 @@ COLUMNS = "arm", "group samples chains " + " ".join(f"{name} {name}_low {name}_h
 """Texts and numbers of the table ``fidelity``."""
 
 
-def _published(run: RunData) -> dict[str, tuple[float, float]]:
-    """Return the published numbers where the run samples the same posterior: the task as it is, without settings."""
-    own = run.comparison.task_spec
-    same = own.kind == tasks.NAMES[PUBLISHED_TASK] and not own.settings and run.comparison.split == "test"
-    return PUBLISHED if same else {}
-
-
 def _about(run: RunData) -> dict[str, Any]:
     """Return what the run's tables say of its reference; nothing where they are older than that."""
     found = panels.table(run, "fidelity_reference", "", "")
@@ -378,16 +358,14 @@ def in_words(run: RunData) -> list[str]:
 
 @panels.drawn_from("fidelity", *COLUMNS)
 def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
-    """Draw agreement and total variation of all samples of each arm, beside published numbers."""
+    """Draw agreement and total variation of all samples of each arm."""
     arms, last = panels.present(run, table), _of_all_samples(table)
     if not arms or not _measured(last):
         return None
-    published, about = _published(run), _about(run)
+    about = _about(run)
     halves = {metric: about[metric] for metric in METRICS if metric in about}
     beside = (
-        " Below them published numbers of Izmailov et al. 2021, with a reference of their own and far longer chains."
-        if published
-        else " Dashed: the distance between two halves of HMC's draws, nothing nearer can be told apart; for the "
+        " Dashed: the distance between two halves of HMC's draws, nothing nearer can be told apart; for the "
         "ratio of spreads 1."
         if "sd_ratio" in halves
         else " Dashed: the distance between two halves of HMC's draws; nothing nearer can be told apart."
@@ -406,39 +384,31 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
             f"{MEANS if run.repeated else ''}{'; '.join(_of_arms(last, arms))}."
         ),
         alt="Distances to the reference's predictive of each arm",
-        draw=lambda: _draw(run, last, arms, published, halves),
-        data=[*last.to_dict("records"), *_rows(published)],
+        draw=_chart(run, last, arms, halves),
+        data=last.to_dict("records"),
     )
 
 
-def _rows(published: dict[str, tuple[float, float]]) -> list[Row]:
-    return [{"arm": f"published: {name}", "agreement": a, "total_variation": v} for name, (a, v) in published.items()]
-
-
-def _draw(
+def _chart(
     run: RunData,
     table: pd.DataFrame,
     arms: list[Arm],
-    published: dict[str, tuple[float, float]],
     halves: dict[str, float],
-) -> Figure:
-    metrics = _measured(table)
-    labels = [arm.label for arm in arms] + [f"published: {name}" for name in published]
-    figure, axes = layout.per_arm(labels, len(metrics))
-    for j, (axis, metric) in enumerate(zip(axes, metrics, strict=True)):
+) -> Chart:
+    shown = []
+    for metric in _measured(table):
         label, scale = LABELS[metric]
+        marks: list[Mark] = []
         for line, arm in enumerate(arms):
-            mine = table[table["arm"] == arm.name].sort_values("group")
-            colour = run.arm_styles[arm].colour
-            panels.dots(axis, line, scale * mine[metric].to_numpy(), color=colour)
-            low, high = scale * mine[f"{metric}_low"].min(), scale * mine[f"{metric}_high"].max()
-            axis.hlines(line, low, high, color=colour, linewidth=1, alpha=0.6)
-        for line, values in enumerate(published.values(), len(arms)):
-            panels.dots(axis, line, np.array([scale * values[j]]), color=MUTED, marker="D")
+            mine, colour = table[table["arm"] == arm.name].sort_values("group"), {"color": run.arm_styles[arm].colour}
+            marks += [
+                dots(line, scale * mine[metric], colour),
+                span(line, scale * mine[f"{metric}_low"].min(), scale * mine[f"{metric}_high"].max(), colour),
+            ]
         if metric == "sd_ratio" or metric in halves:
-            panels.target_line(axis, 1.0 if metric == "sd_ratio" else scale * halves[metric])
-        axis.set_xlabel(label)
-    return figure
+            marks.append(Rule(at=1.0 if metric == "sd_ratio" else scale * halves[metric], upright=True))
+        shown.append((Axis(label=label), marks))
+    return in_lines([arm.label for arm in arms], shown)
 
 
 def _measured(table: pd.DataFrame) -> list[str]:
@@ -460,34 +430,28 @@ def by_samples(run: RunData, table: pd.DataFrame) -> Drawing | None:
             "shaded: 95 % bootstrap intervals over test examples."
         ),
         alt="Distances to the reference's predictive against the number of samples",
-        draw=lambda: _draw_samples(panels.first_groups(table), arms),
+        draw=_growth(panels.first_groups(table), arms),
         data=table.to_dict("records"),
     )
 
 
-def _draw_samples(table: pd.DataFrame, arms: list[Arm]) -> Figure:
-    metrics = _measured(table)
-    figure, (axes,) = layout.panels(1, len(metrics), 2.9)
-    style = in_one_panel(arms)
-    for axis, metric in zip(axes, metrics, strict=True):
+def _growth(table: pd.DataFrame, arms: list[Arm]) -> Chart:
+    styles, shown = in_one_panel(arms), []
+    for metric in _measured(table):
+        label, scale = LABELS[metric]
+        lines = []
         for arm in arms:
-            _line(axis, table[table["arm"] == arm.name].sort_values("samples"), metric, style[arm.name])
-        axis.set_xlabel("Samples")
-        axis.set_title(LABELS[metric][0])
-        panels.few_ticks(axis, 5)
-    layout.legend(figure, [style[arm.name].handle() for arm in arms])
-    return figure
-
-
-def _line(axis: Axes, rows: pd.DataFrame, metric: str, style: ArmStyle) -> None:
-    scale = LABELS[metric][1]
-    style.plot(axis, rows["samples"], scale * rows[metric], size=3 if len(rows) < 2 else 0)
-    low, high = (scale * rows[f"{metric}_{end}"] for end in ("low", "high"))
-    axis.fill_between(rows["samples"], low, high, color=style.colour, alpha=0.15, linewidth=0)
+            rows = table[table["arm"] == arm.name].sort_values("samples")
+            value, *ends = (scale * rows[f"{metric}{end}"] for end in ("", "_low", "_high"))
+            band, style = (ends[0], ends[1]), styles[arm.name].style()
+            lines.append(Line(x=rows["samples"], y=value, style=style, label=arm.label, band=band))
+        shown.append(Panel(marks=lines, x=Axis(label="Samples", ticks=5, whole=True), y=Axis(ticks=5), title=label))
+    return Chart(panels=shown, columns=len(shown), height=2.9, legend_columns=2)
 
 
 MEASURE = Measure(
     name="fidelity",
+    section="Uncertainty",
     about="distance to a reference's predictive: a file's, full-batch HMC's on CIFAR-10, or HMC's of this posterior "
     "(--reference hmc)",
     tables=tables,

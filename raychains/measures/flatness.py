@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from raychains.core.errors import UserError, require
@@ -36,9 +33,9 @@ from raychains.measures.network_samples import (
     thinned,
 )
 from raychains.planning import Arm
-from raychains.plotting import layout
 from raychains.plotting.arm_styles import in_one_panel
-from raychains.plotting.style import LINES, MUTED, PAPER, Drawing
+from raychains.plotting.charts import Axis, Chart, Contours, Line, Mark, Note, Panel, Style
+from raychains.plotting.style import LINES, MUTED, Drawing
 
 FISHER_EXAMPLES = 1000
 """Training examples of a Fisher at most, chosen by a seed: the first of a shuffled epoch."""
@@ -202,7 +199,7 @@ def fisher(run: RunData, table: pd.DataFrame) -> Drawing | None:
     sums = "; ".join(
         f"{arm.label} {'' if alone else panels.variable(v) + ' '}{traces[arm.name, v]:.3g}"
         for arm in arms
-        for v in _variables(table[table["arm"] == arm.name])
+        for v in theta_first(table[table["arm"] == arm.name]["variable"])
     )
     return Drawing(
         name="fisher",
@@ -213,31 +210,28 @@ def fisher(run: RunData, table: pd.DataFrame) -> Drawing | None:
             f"flatter. Sum of all entries, mean over samples: {sums}."
         ),
         alt="Sorted entries of the diagonal Fisher information against their rank, on logarithmic axes, for every arm",
-        draw=lambda: _draw_fisher(table, arms),
+        draw=_spectra(table, arms),
         data=table.to_dict("records"),
     )
 
 
-def _draw_fisher(table: pd.DataFrame, arms: list[Arm]) -> Figure:
-    figure, ((axis,),) = layout.panels(1, 1, 3.1)
-    style = in_one_panel(arms)
+def _spectra(table: pd.DataFrame, arms: list[Arm]) -> Chart:
+    styles, lines = in_one_panel(arms), []
     shown = table[table["eigenvalue"] > SHOWN * table["eigenvalue"].max()]
     for arm in arms:
         mine = shown[shown["arm"] == arm.name]
-        for k, name in enumerate(_variables(mine)):
-            draw = partial(style[arm.name].plot, axis, linestyle=LINES[k % len(LINES)])
-            some = mine[mine["variable"] == name]
+        for k, name in enumerate(theta_first(mine["variable"])):
+            style, some = styles[arm.name].style(linestyle=LINES[k % len(LINES)]), mine[mine["variable"] == name]
+            thin, thick = {"linewidth": 0.6, "alpha": 0.4}, {"linewidth": 1.8, "markevery": 0.12}
             for _, one in some.groupby(panels.SAMPLE.split()):
-                draw(one["rank"], one["eigenvalue"], linewidth=0.6, alpha=0.4)
+                lines.append(Line(x=one["rank"], y=one["eigenvalue"], style={**style, **thin}))
             logs = np.log(some["eigenvalue"]).groupby(some["rank"])
             # Where no sample's is too small to be shown.
             mean = np.exp(logs.mean()[logs.size() == logs.size().max()])
-            draw(mean.index, mean, size=4, linewidth=1.8, markevery=0.12)
-    axis.set(xscale="log", yscale="log", xlabel="Rank of the parameter", ylabel="Eigenvalue (squared nats)")
-    for one in (axis.xaxis, axis.yaxis):
-        panels.powers(one)
-    layout.legend(figure, [*(style[arm.name].handle(markers=True) for arm in arms), *_dashes(table)])
-    return figure
+            marked = {**style, "marker": styles[arm.name].marker, "markersize": 4, **thick}
+            lines.append(Line(x=mean.index, y=mean, style=marked))
+    x, y = (Axis(label=text, scale="log") for text in ("Rank of the parameter", "Eigenvalue (squared nats)"))
+    return Chart(panels=[Panel(marks=lines, x=x, y=y)], height=3.1, legend=_legend(table, arms), legend_columns=2)
 
 
 @panels.drawn_from("directions", "arm variable split", f"group seed t {panels.SAMPLE}")
@@ -256,35 +250,29 @@ def directions(run: RunData, table: pd.DataFrame) -> Drawing | None:
             "A wide valley says flat."
         ),
         alt=f"{names} against the distance along random directions, for every arm",
-        draw=lambda: _draw_directions(table, metrics, arms),
+        draw=_valleys(table, metrics, arms),
         data=table.to_dict("records"),
     )
 
 
-def _draw_directions(table: pd.DataFrame, metrics: list[Metric], arms: list[Arm]) -> Figure:
-    splits = list(dict.fromkeys(table["split"]))
-    figure, axes = layout.panels(len(splits), len(metrics), 2.4, sharex=True)
-    style = in_one_panel(arms)
-    for row, split in zip(axes, splits, strict=True):
-        for axis, metric in zip(row, metrics, strict=True):
-            for arm in arms:
-                mine = table[(table["split"] == split) & (table["arm"] == arm.name)]
-                for k, name in enumerate(_variables(mine)):
-                    by = mine[mine["variable"] == name].groupby("t")[metric.name]
-                    mean, low, high = (metric.scale * s for s in (by.mean(), by.min(), by.max()))
-                    dashes = LINES[k % len(LINES)]
-                    style[arm.name].plot(axis, mean.index, mean, size=3, linestyle=dashes, markevery=5)
-                    axis.fill_between(mean.index, low, high, color=style[arm.name].colour, alpha=0.12, linewidth=0)
-            values = table[table["split"] == split][metric.name]
-            if values.min() > 0 and values.max() > STEEP * values.min():
-                axis.set_yscale("log")
-                panels.powers(axis.yaxis)
-            axis.set(ylabel=metric.label, title=split)
-    for axis in axes[-1]:
-        axis.set_xlabel("t, in units of the filters' norms")
-        axis.set_xticks([-1, -0.5, 0, 0.5, 1], ["−1", "−0.5", "0", "0.5", "1"])
-    layout.legend(figure, [*(style[arm.name].handle(markers=True) for arm in arms), *_dashes(table)])
-    return figure
+def _valleys(table: pd.DataFrame, metrics: list[Metric], arms: list[Arm]) -> Chart:
+    styles, shown = in_one_panel(arms), []
+    ticks = {-1.0: "−1", -0.5: "−0.5", 0.0: "0", 0.5: "0.5", 1.0: "1"}
+    for (split, of_split), metric in itertools.product(table.groupby("split", sort=False), metrics):
+        lines = []
+        for arm in arms:
+            mine = of_split[of_split["arm"] == arm.name]
+            for k, name in enumerate(theta_first(mine["variable"])):
+                by = mine[mine["variable"] == name].groupby("t")[metric.name]
+                mean, low, high = (metric.scale * values for values in (by.mean(), by.min(), by.max()))
+                style = styles[arm.name].style(size=3, linestyle=LINES[k % len(LINES)], markevery=5)
+                lines.append(Line(x=mean.index, y=mean, style=style, band=(low, high)))
+        least, most = of_split[metric.name].min(), of_split[metric.name].max()
+        y = Axis(label=metric.label, scale="log" if least > 0 and most > STEEP * least else "linear")
+        x = Axis(label="t, in units of the filters' norms", ticks=ticks)
+        shown.append(Panel(marks=lines, x=x, y=y, title=str(split)))
+    legend = _legend(table, arms)
+    return Chart(panels=shown, columns=len(metrics), height=2.4, share_x=True, legend=legend, legend_columns=2)
 
 
 @panels.drawn_from("plane", "arm", "group x y")
@@ -307,58 +295,46 @@ def plane(run: RunData, table: pd.DataFrame) -> Drawing | None:
             "the samples, by chain and number. Beyond the colour bar's end values are not told apart."
         ),
         alt=f"Contours of {metric.label} on a plane through three samples of each arm",
-        draw=lambda: _draw_plane(table, corners, metric, arms),
+        draw=_planes_of(table, corners, metric, arms),
         data=[*table.to_dict("records"), *corners.assign(sample=True).to_dict("records")],
     )
 
 
-def _draw_plane(table: pd.DataFrame, corners: pd.DataFrame, metric: Metric, arms: list[Arm]) -> Figure:
-    figure, axes = layout.grid(len(arms), panels.COLUMNS, 3.0 if len(arms) > 2 else 3.8)
+def _planes_of(table: pd.DataFrame, corners: pd.DataFrame, metric: Metric, arms: list[Arm]) -> Chart:
     values = metric.scale * table[metric.name]
     low, high = float(values.min()), float(np.quantile(values, 0.95))
     levels = MaxNLocator(LEVELS).tick_values(low, high if high > low else low + 1)
-    shades = None
-    for axis, arm in zip(axes, arms, strict=True):
+    circle: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 6, "color": "#fefefe"}
+    circle["markeredgecolor"] = "#202020"
+    shown = []
+    for i, arm in enumerate(arms):
         grid = table[table["arm"] == arm.name].pivot_table(index="y", columns="x", values=metric.name)
-        z = metric.scale * grid.to_numpy()
-        shades = axis.contourf(grid.columns, grid.index, z, levels=levels, cmap=panels.heat(), extend="max")
-        axis.contour(grid.columns, grid.index, z, levels=levels, colors=MUTED, linewidths=0.4)
-        _corners(axis, corners[corners["arm"] == arm.name])
-        axis.set_title(layout.wrapped(arm.label, 26, 9), fontsize=8.5)
-        axis.set_aspect("equal", anchor="N")
-        axis.set_xlabel("Towards the second")
-        axis.grid(False)
-        panels.few_ticks(axis, 4)
-    axes[0].set_ylabel("At right angles")
-    panels.colour_bar(figure, shades, axes, metric.label, format=layout.PLAIN)
-    return figure
+        own = corners[corners["arm"] == arm.name]
+        heights = Contours(x=grid.columns, y=grid.index, z=metric.scale * grid.to_numpy(), levels=levels)
+        marks: list[Mark] = [heights, Line(x=own["x"], y=own["y"], style=circle)]
+        for at in own.itertuples():
+            marks.append(Note(x=at.x, y=at.y, text=f"{int(at.chain) + 1}.{int(at.index) + 1}", boxed=True))
+        x, y = Axis(label="Towards the second", ticks=4, margin=0), Axis(ticks=4, margin=0)
+        y = y if i else replace(y, label="At right angles")
+        shown.append(Panel(marks=marks, x=x, y=y, title=arm.label, equal="box"))
+    return Chart(panels=shown, columns=panels.COLUMNS, height=3.0 if len(arms) > 2 else 3.8, bar=metric.label)
 
 
-def _corners(axis: Axes, samples: pd.DataFrame) -> None:
-    axis.plot(samples["x"], samples["y"], "o", markersize=6, color="#fefefe", markeredgecolor="#202020")
-    box = {"facecolor": PAPER, "edgecolor": "none", "alpha": 0.75, "pad": 1}
-    text: dict[str, Any] = {"xytext": (5, 5), "textcoords": "offset points", "fontsize": 8, "bbox": box}
-    for _, one in samples.iterrows():
-        axis.annotate(f"{int(one['chain']) + 1}.{int(one['index']) + 1}", (one["x"], one["y"]), **text)
-
-
-def _variables(table: pd.DataFrame) -> list[str]:
-    return theta_first(table["variable"])
-
-
-def _dashes(table: pd.DataFrame) -> list[Line2D]:
-    """Return entries for θ and θₐ where both are there."""
-    names = _variables(table)
-    if len(names) < 2:
-        return []
+def _legend(table: pd.DataFrame, arms: list[Arm]) -> list[tuple[str, Style]]:
+    """Return entries for the arms, and for θ and θₐ where both are there."""
+    names = theta_first(table["variable"])
+    variables = [
+        (panels.variable(n), {"color": MUTED, "linestyle": LINES[k]}) for k, n in enumerate(names[: len(LINES)])
+    ]
     return [
-        layout.entry(panels.variable(name), color=MUTED, linestyle=LINES[k % len(LINES)])
-        for k, name in enumerate(names)
+        *((style.label, style.style(size=5)) for style in in_one_panel(arms).values()),
+        *variables * (len(names) > 1),
     ]
 
 
 MEASURE = Measure(
     name="flatness",
+    section="Flatness",
     about="diagonal-Fisher spectrum, error and loss along random directions and on planes through three samples",
     tables=tables,
     why_not=networks_only,

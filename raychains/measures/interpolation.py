@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from raychains.evaluation.evaluation import Metric
 from raychains.inference.run_data import RunData
@@ -15,8 +14,8 @@ from raychains.measures import panels
 from raychains.measures.measure import Context, Measure, Row, Tables, two_samples
 from raychains.measures.network_samples import Drawn, drawn, first_groups, maker
 from raychains.planning import Arm
-from raychains.plotting import layout
 from raychains.plotting.arm_styles import in_one_panel
+from raychains.plotting.charts import Axis, Chart, Line, Panel
 from raychains.plotting.style import Drawing
 
 MOST_PAIRS = 6
@@ -114,37 +113,33 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
             "between the ends says that they lie in different modes."
         ),
         alt=f"{names} against the position on the line between two samples",
-        draw=lambda: _draw(table, metrics, arms, kinds),
+        draw=_chart(table, metrics, arms, kinds),
         data=table.to_dict("records"),
     )
 
 
-def _draw(table: pd.DataFrame, metrics: list[Metric], arms: list[Arm], kinds: list[str]) -> Figure:
-    figure, axes = layout.panels(len(metrics), len(kinds), 2.3, sharex=True, sharey="row")
-    style = in_one_panel(arms)
-    for row, metric in zip(axes, metrics, strict=True):
-        for axis, kind in zip(row, kinds, strict=True):
-            for arm in arms:
-                mine = table[(table["kind"] == kind) & (table["arm"] == arm.name)]
-                if mine.empty:
-                    continue
-                for _, pair in mine.groupby("pair"):
-                    scaled = metric.scale * pair[metric.name]
-                    style[arm.name].plot(axis, pair["t"], scaled, linestyle="-", linewidth=0.7, alpha=0.45)
+def _chart(table: pd.DataFrame, metrics: list[Metric], arms: list[Arm], kinds: list[str]) -> Chart:
+    styles, shown = in_one_panel(arms), []
+    x = Axis(label="t, from θ₁ (0) to θ₂ (1)", ticks={0: "0", 0.5: "0.5", 1: "1"})
+    for metric, kind in itertools.product(metrics, kinds):
+        lines = []
+        for arm in arms:
+            mine = table[(table["kind"] == kind) & (table["arm"] == arm.name)]
+            style = styles[arm.name].style(linestyle="-", linewidth=0.7, alpha=0.45)
+            for _, pair in mine.groupby("pair"):
+                lines.append(Line(x=pair["t"], y=metric.scale * pair[metric.name], style=style))
+            if len(mine):
                 mean = metric.scale * mine.groupby("t")[metric.name].mean()
-                style[arm.name].plot(axis, mean.index, mean, size=3.5, linestyle="-", linewidth=2, markevery=2)
-        row[0].set_ylabel(metric.label)
-    for axis, kind in zip(axes[0], kinds, strict=True):
-        axis.set_title(kind if kind.startswith("θ") else kind[:1].upper() + kind[1:])
-    for axis in axes[-1]:
-        axis.set_xlabel("t, from θ₁ (0) to θ₂ (1)")
-        axis.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-    layout.legend(figure, [style[arm.name].handle(markers=True) for arm in arms])
-    return figure
+                thick = styles[arm.name].style(size=3.5, linestyle="-", linewidth=2, markevery=2)
+                lines.append(Line(x=mean.index, y=mean, style=thick, label=arm.label))
+        title = "" if metric is not metrics[0] else kind if kind.startswith("θ") else kind[:1].upper() + kind[1:]
+        shown.append(Panel(marks=lines, x=x, y=Axis(label=metric.label), title=title))
+    return Chart(panels=shown, columns=len(kinds), height=2.3, share_x=True, share_y="row", legend_columns=2)
 
 
 MEASURE = Measure(
     name="interpolation",
+    section="Diversity",
     about="error and NLL on the line between samples of neighbouring cycles, of one cycle, of two chains, of θ and θₐ",
     tables=tables,
     why_not=lambda context: two_samples(context, "to draw a line between"),

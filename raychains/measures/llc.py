@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from raychains import priors, schedules
 from raychains.core.sample import THETA
@@ -24,9 +23,9 @@ from raychains.measures.draws import evenly
 from raychains.measures.measure import Context, Measure, Row, Tables, class_weights, networks_only
 from raychains.measures.network_samples import Drawn, drawn
 from raychains.planning import Arm
-from raychains.plotting import layout
 from raychains.plotting.arm_styles import in_one_panel
-from raychains.plotting.style import INK, MUTED, Drawing
+from raychains.plotting.charts import DOT, Axis, Chart, Line, Mark, Panel, Rule, dots, in_lines
+from raychains.plotting.style import INK, Drawing
 from raychains.store import Storage, initial_states
 
 EXAMPLES = 64
@@ -270,19 +269,18 @@ def estimates(run: RunData, table: pd.DataFrame) -> Drawing | None:
         title="Local learning coefficient",
         caption="λ̂ = nβ·(E[L(w)] − L(w*)) of each chain (dots), and the mean over chains (line).",
         alt="Estimates of the local learning coefficient of each arm",
-        draw=lambda: _draw_estimates(table, arms),
+        draw=_estimates(table, arms),
         data=table.to_dict("records"),
     )
 
 
-def _draw_estimates(table: pd.DataFrame, arms: list[Arm]) -> Figure:
-    figure, (axis,) = layout.per_arm([arm.label for arm in arms], 1)
+def _estimates(table: pd.DataFrame, arms: list[Arm]) -> Chart:
+    marks: list[Mark] = []
     for line, arm in enumerate(arms):
         mine = table[table["arm"] == arm.name]["llc"].to_numpy()
-        panels.dots(axis, line, mine, color=MUTED)
-        axis.plot([mine.mean()] * 2, [line - 0.3, line + 0.3], color=INK, linewidth=1.5)
-    axis.set_xlabel("λ̂")
-    return figure
+        mean = Rule(at=mine.mean(), upright=True, ends=(line - 0.3, line + 0.3), style={"color": INK, "linewidth": 1.5})
+        marks += [dots(line, mine, DOT), mean]
+    return in_lines([arm.label for arm in arms], [(Axis(label="λ̂"), marks)])
 
 
 @panels.drawn_from("llc_trace", "arm", "group chain index step llc")
@@ -297,26 +295,25 @@ def trace(run: RunData, table: pd.DataFrame) -> Drawing | None:
         caption="λ̂ of the draws so far, a line for each chain: it should settle, at the same height in all chains of "
         "an arm.",
         alt="Estimates of the local learning coefficient against the step",
-        draw=lambda: _draw_trace(panels.first_groups(table), arms),
+        draw=_trace(panels.first_groups(table), arms),
         data=table.to_dict("records"),
     )
 
 
-def _draw_trace(table: pd.DataFrame, arms: list[Arm]) -> Figure:
-    figure, axes = layout.panels(1, 1, 3.0)
-    axis, style = axes[0][0], in_one_panel(arms)
-    for arm in arms:
-        for _, chain in table[table["arm"] == arm.name].groupby("chain"):
-            style[arm.name].plot(axis, chain["step"], chain["llc"], linewidth=1)
-    axis.set_xlabel("Step")
-    axis.set_ylabel("λ̂ of the draws so far")
-    axis.xaxis.set_major_formatter(layout.COUNT)
-    layout.legend(figure, [style[arm.name].handle() for arm in arms])
-    return figure
+def _trace(table: pd.DataFrame, arms: list[Arm]) -> Chart:
+    styles = in_one_panel(arms)
+    lines = [
+        Line(x=chain["step"], y=chain["llc"], style=styles[arm.name].style(linewidth=1), label=arm.label)
+        for arm in arms
+        for _, chain in table[table["arm"] == arm.name].groupby("chain")
+    ]
+    x, y = Axis(label="Step", text="{:,.0f}".format), Axis(label="λ̂ of the draws so far")
+    return Chart(panels=[Panel(marks=lines, x=x, y=y)], legend_columns=2)
 
 
 MEASURE = Measure(
     name="llc",
+    section="Flatness",
     about="local learning coefficient of the checkpoints that chains start at, examples' loss traces and their "
     "covariance",
     tables=tables,

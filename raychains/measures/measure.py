@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def _networks(*about: Any) -> NoReturn:
-    raise UserError("measures: this one reads networks, and a density's draws are none")
+    raise UserError("measures: this one reads networks, and the task is a density")
 
 
 Row = dict[str, Any]
@@ -92,6 +92,8 @@ class Measure:
     name: str
     about: str
     """One line for people."""
+    section: str = "Measures"
+    """The heading of the run's page under which its figures stand."""
     tables: Callable[[Context], Tables]
     why_not: Callable[[Context], str | None] = field(default=lambda context: None)
     """The reason for which it does not apply to a run ("task gaussian is a density …"); None where it does."""

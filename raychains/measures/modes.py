@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from raychains.evaluation.evaluation import Array
 from raychains.evaluation.exact import Modes, ModeShare
@@ -15,7 +11,8 @@ from raychains.inference.run_data import RunData
 from raychains.measures import draws, panels
 from raychains.measures.measure import Context, Row
 from raychains.plotting import layout
-from raychains.plotting.style import INK, MUTED, Drawing
+from raychains.plotting.charts import DASHED, DOT, SHADE, Axis, Bars, Chart, Line, Mark, Panel, Rule
+from raychains.plotting.style import Drawing
 
 AT_ONCE = 2_000
 """Draws whose responsibilities are computed at a time."""
@@ -67,45 +64,30 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
             "sees it: the Stein discrepancy is blind to these shares."
         ),
         alt="Share of the draws in each mode for every arm and repeat, with the exact masses",
-        draw=lambda: _draw(run, table),
+        draw=_chart(run, table),
         data=table.to_dict("records"),
     )
 
 
-def _draw(run: RunData, table: pd.DataFrame) -> Figure:
-    arms = panels.present(run, table)
-    figure, axes = layout.grid(len(arms), COLUMNS, 1.9, sharex=True, sharey=True)
-    for i, axis in enumerate(axes):
-        mine = table[table["arm"] == arms[i].name]
-        _panel(axis, mine, run.arm_styles[arms[i]].colour)
-        axis.set_title(layout.wrapped(arms[i].label, 40), fontsize=8.5)
-        if i % COLUMNS == 0:
-            axis.set_ylabel("Share of draws")
-        if i + COLUMNS >= len(arms):
-            axis.set_xlabel("Mode")
-            axis.tick_params(labelbottom=True)
-    axes[0].set_ylim(bottom=0)
-    handles = [
-        layout.dot_entry("a repeat", markersize=4),
-        layout.entry("mean", color=MUTED, linewidth=5, alpha=0.35),
-        layout.dashed_entry("exact mass"),
-    ]
-    layout.legend(figure, handles, columns=3)
-    return figure
-
-
-def _panel(axis: Axes, rows: pd.DataFrame, colour: str) -> None:
-    dashed: dict[str, Any] = {"color": INK, "linestyle": layout.DASHED, "linewidth": 0.9}
-    names = rows.drop_duplicates("number").sort_values("number")
-    for number, exact in zip(names["number"], names["exact"], strict=True):
-        shares = rows[rows["number"] == number]["share"].to_numpy()
-        axis.bar(number, shares.mean(), 0.72, color=colour, alpha=0.35, linewidth=0)
-        size = 2.8 if len(names) > NAMED else 4.5
-        axis.plot(
-            number + layout.apart(len(shares), 0.22), shares, "o", color=colour, markersize=size, markeredgewidth=0
-        )
-        if np.isfinite(exact):
-            axis.hlines(exact, number - 0.45, number + 0.45, zorder=4, **dashed)
-    step = 1 if len(names) <= NAMED else 5
-    axis.set_xticks(names["number"].iloc[::step], names["mode"].iloc[::step])
-    axis.grid(False, axis="x")
+def _chart(run: RunData, table: pd.DataFrame) -> Chart:
+    shown = []
+    for arm in panels.present(run, table):
+        mine, marks = table[table["arm"] == arm.name], list[Mark]()
+        names = mine.drop_duplicates("number").sort_values("number")
+        style, size = {"color": run.arm_styles[arm].colour}, 2.8 if len(names) > NAMED else 4.5
+        for number, exact in zip(names["number"], names["exact"], strict=True):
+            shares = mine[mine["number"] == number]["share"].to_numpy()
+            at = number + layout.apart(len(shares), 0.22)
+            dots = {**DOT, **style, "markersize": size, "markeredgewidth": 0}
+            marks += [
+                Bars(x=[number], height=[shares.mean()], width=0.72, style={**style, "alpha": 0.35}),
+                Line(x=at, y=shares, style=dots),
+            ]
+            if np.isfinite(exact):
+                marks.append(Rule(at=exact, ends=(number - 0.45, number + 0.45)))
+        named = names.iloc[:: 1 if len(names) <= NAMED else 5]
+        x = Axis(label="Mode", ticks=dict(zip(named["number"], named["mode"], strict=True)), grid=False)
+        y = Axis(label="Share of draws", low=0)
+        shown.append(Panel(marks=marks, x=x, y=y, title=arm.label))
+    legend = [("a repeat", {**DOT, "markersize": 4}), ("mean", SHADE), ("exact mass", DASHED)]
+    return Chart(panels=shown, columns=COLUMNS, height=1.9, share_x=True, share_y=True, legend=legend)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from raychains.core.errors import UserError
 from raychains.evaluation.bootstrap import intervals
@@ -19,9 +18,9 @@ from raychains.inference.run_data import RunData
 from raychains.measures import panels
 from raychains.measures.measure import Context, Measure, Row, Tables, available_splits, not_labelled, offered_splits
 from raychains.planning.views import Request
-from raychains.plotting import layout
 from raychains.plotting.arm_styles import in_one_panel
-from raychains.plotting.style import GRID, HUES, MUTED, Drawing
+from raychains.plotting.charts import DOT, DOTTED, Axis, Chart, Line, Mark, Panel, Rule, lines_of
+from raychains.plotting.style import GRID, HUES, Drawing
 
 PREFIX = "ood:"
 ENTROPIES = 201
@@ -176,31 +175,27 @@ def entropy(run: RunData, table: pd.DataFrame) -> Drawing | None:
             f"{SURE:g} nats.{' Mean over the repeats.' if run.repeated else ''}"
         ),
         alt="Distribution functions of predictive entropy of every arm, a panel for every set of inputs",
-        draw=lambda: _draw_entropy(run, mean, companions),
+        draw=_entropies(run, mean, companions),
         data=mean.to_dict("records"),
     )
 
 
-def _draw_entropy(run: RunData, table: pd.DataFrame, companions: list[str]) -> Figure:
+def _entropies(run: RunData, table: pd.DataFrame, companions: list[str]) -> Chart:
     titles = {INSIDE: f"own inputs ({run.comparison.split})"}
-    shown = [name for name in (INSIDE, *companions) if name in set(table["companion"])]
-    figure, axes = layout.grid(len(shown), COLUMNS, 3.0, sharex=True, sharey=True)
-    found = {n: style for n, style in in_one_panel(run.comparison.arms).items() if n in set(table["arm"])}
-    for axis, companion in zip(axes, shown, strict=True):
-        axis.axvline(SURE, color=MUTED, linestyle=":", linewidth=1, zorder=1)
-        for i, (name, style) in enumerate(found.items()):
+    styles = {n: style for n, style in in_one_panel(run.comparison.arms).items() if n in set(table["arm"])}
+    x, y = Axis(label="Predictive entropy (nats)", low=0, high=table["entropy"].max()), Axis(low=0, high=1.02)
+    shown = []
+    for companion in (name for name in (INSIDE, *companions) if name in set(table["companion"])):
+        marks: list[Mark] = [Rule(at=SURE, upright=True, style=DOTTED)]
+        for i, (name, style) in enumerate(styles.items()):
             curve = table[(table["arm"] == name) & (table["companion"] == companion)]
             # Markers of different arms stand at different places, so that curves which coincide are seen.
             every = max(1, len(curve) // MARKERS_PER_CURVE)
-            apart = ((i * 5) % every, every)
-            style.plot(axis, curve["entropy"], curve["cdf"], size=4.5, markevery=apart, linewidth=1.3, zorder=3)
-        axis.set(title=titles.get(companion, companion), xlabel="Predictive entropy (nats)")
-        axis.set(xlim=(0, table["entropy"].max()), ylim=(0, 1.02))
-        axis.tick_params(labelbottom=True)
-    for axis in axes[::COLUMNS]:
-        axis.set_ylabel("Share of inputs at or below")
-    layout.legend(figure, [style.handle(markers=True) for style in found.values()], columns=3)
-    return figure
+            look = style.style(size=4.5, markevery=((i * 5) % every, every), linewidth=1.3)
+            marks.append(Line(x=curve["entropy"], y=curve["cdf"], style=look, label=style.label))
+        share = replace(y, label="Share of inputs at or below")
+        shown.append(Panel(marks=marks, x=x, y=share, title=titles.get(companion, companion)))
+    return Chart(panels=shown, columns=COLUMNS, share_x=True, share_y=True)
 
 
 @panels.drawn_from("ood", "arm companion score", f"group inside outside {' '.join(MEASURES)}")
@@ -221,52 +216,36 @@ def detection(run: RunData, table: pd.DataFrame) -> Drawing | None:
         ),
         alt="Areas under curves and false positive rates of every arm, by score, a row of panels for every set of "
         "inputs",
-        draw=lambda: _draw_detection(run, table),
+        draw=_detected_by(run, table),
         data=table[["arm", "group", "companion", "score", *MEASURES]].to_dict("records"),
     )
 
 
-def _draw_detection(run: RunData, table: pd.DataFrame) -> Figure:
-    arms = panels.present(run, table)
-    companions = list(dict.fromkeys(table["companion"]))
-    figure, axes = layout.panels(len(companions), len(MEASURES), 0.3 * len(arms) + 0.75, sharey=True, sharex="col")
-    looks = dict(zip(SCORES, zip(HUES[:3], "os^", strict=True), strict=True))
-    for row, companion in zip(axes, companions, strict=True):
-        for axis, (measure, label) in zip(row, MEASURES.items(), strict=True):
-            for y, arm in enumerate(arms):
-                for i, score in enumerate(SCORES):
-                    chosen = (table["arm"] == arm.name) & (table["companion"] == companion) & (table["score"] == score)
-                    _dot(axis, 100 * table.loc[chosen, measure].to_numpy(), y + 0.22 * (i - 1), *looks[score])
-            axis.set_xlabel(label)
-            axis.tick_params(labelbottom=True)
-            axis.set_yticks(range(len(arms)), [layout.wrapped(arm.label, lines=2) for arm in arms])
-            axis.set_ylim(len(arms) - 0.5, -0.5)
-            axis.grid(False, axis="y")
-            axis.tick_params(axis="y", length=0)
-            axis.xaxis.set_major_locator(MaxNLocator(5))
-            axis.margins(x=0.08)
-            for y in range(len(arms) - 1):
-                axis.axhline(y + 0.5, color=GRID, linewidth=0.7)
-        row[0].set_title(companion)
-    handles = [
-        layout.dot_entry(label, color=colour, marker=mark, markersize=6)
-        for label, (colour, mark) in zip(LABELS, looks.values(), strict=True)
-    ]
-    layout.legend(figure, handles, columns=3)
-    return figure
-
-
-def _dot(axis: Axes, values: np.ndarray, y: float, colour: str, mark: str) -> None:
-    if not len(values):
-        return
-    if len(values) > 1:
-        error = values.std(ddof=1) / np.sqrt(len(values))
-        axis.plot([values.mean() - error, values.mean() + error], [y, y], color=colour, linewidth=1.2, zorder=2)
-    axis.plot(values.mean(), y, mark, color=colour, markersize=5.5, markeredgewidth=0, zorder=3)
+def _detected_by(run: RunData, table: pd.DataFrame) -> Chart:
+    arms, shown = panels.present(run, table), []
+    styles = [{**DOT, "color": HUES[i], "marker": mark, "markersize": 5.5} for i, mark in enumerate("os^")]
+    for companion, rows in table.groupby("companion", sort=False):
+        for measure, label in MEASURES.items():
+            marks: list[Mark] = [
+                Rule(at=y + 0.5, style={"color": GRID, "linewidth": 0.7}) for y in range(len(arms) - 1)
+            ]
+            for (line, arm), (i, score) in itertools.product(enumerate(arms), enumerate(SCORES)):
+                values = 100 * rows.loc[(rows["arm"] == arm.name) & (rows["score"] == score), measure].to_numpy()
+                if len(values):
+                    mean = values.mean()
+                    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
+                    level, at = (mean - error, mean + error), line + 0.22 * (i - 1)
+                    marks.append(Line(x=[mean], y=[at], style=styles[i], label=LABELS[i], level=level))
+            title = str(companion) if measure == next(iter(MEASURES)) else ""
+            x, y = Axis(label=label, ticks=5, margin=0.08), lines_of([arm.label for arm in arms], lines=2)
+            shown.append(Panel(marks=marks, x=x, y=y, title=title))
+    height = 0.3 * len(arms) + 0.75
+    return Chart(panels=shown, columns=len(MEASURES), height=height, share_x="col", share_y=True)
 
 
 MEASURE = Measure(
     name="ood",
+    section="Uncertainty",
     about="detection of other sets' inputs by entropy, mutual information and maximum probability; entropy CDFs",
     tables=tables,
     why_not=why_not,

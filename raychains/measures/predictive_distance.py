@@ -16,7 +16,7 @@ from raychains.evaluation.regression import moments
 from raychains.measures.agreement import same_top, variations
 
 METRICS = ("agreement", "total_variation", "w2", "sd_ratio")
-BINS, REACH = 100, 5.0
+LINE_BINS, REACH = 100, 5.0
 """A real target's line is cut into so many bins of equal width, within so many of the reference's standard
 deviations."""
 
@@ -77,8 +77,8 @@ class OfClasses(Distance):
 class OfDensities(Distance):
     """Distances between predictive densities of one real target, p(y | x) = (1/S) Σ_s N(y; μ_s, σ_s²).
 
-    ``total_variation``: ½ Σ |p − q| over the probabilities of `BINS` bins and of what lies beyond, at most and nearly
-    ½∫|p − q|.
+    ``total_variation``: ½ Σ |p − q| over the probabilities of `LINE_BINS` bins and of what lies beyond, at most and
+    nearly ½∫|p − q|.
     ``w2``: Wasserstein's distance between Gaussians of the same means and standard deviations,
     √((m − m′)² + (s − s′)²), in s′, the reference's standard deviation. ``sd_ratio``: the standard deviation of the μ_s
     over the reference's, 1 for draws of the posterior and 0 for one network.
@@ -91,7 +91,7 @@ class OfDensities(Distance):
 
     def __init__(self, draws: Array) -> None:
         mean, std = moments(list(draws.astype(np.float64)))
-        self._edges = mean + std * np.linspace(-REACH, REACH, BINS + 1)
+        self._edges = mean + std * np.linspace(-REACH, REACH, LINE_BINS + 1)
         self.reference = self.average(draws)
 
     def summary(self, block: Array) -> Array:

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from raychains.evaluation import mcmc_diagnostics, moments
 from raychains.evaluation.evaluation import Array, finite
@@ -18,7 +15,7 @@ from raychains.inference.run_data import RunData
 from raychains.measures import draws, panels
 from raychains.measures.draws import Target, target_of
 from raychains.measures.measure import Context, Measure, Row, Tables
-from raychains.plotting import layout
+from raychains.plotting.charts import DASHED, DOT, Axis, Chart, Mark, Rule, dots, in_lines, span
 from raychains.plotting.style import Drawing
 from raychains.tasks import Task
 
@@ -126,7 +123,9 @@ def why_not(context: Context) -> str | None:
     if not task.low_dimensional:
         return f"task {context.comparison.task} is a network: its posterior is not known exactly"
     if type(task).reference is Task.reference and type(task).potential is Task.potential:
-        return f"task {context.comparison.task} says nothing of its target: it has neither reference() nor potential()"
+        return (
+            f"task {context.comparison.task} does not describe its target: it has neither reference() nor potential()"
+        )
     return None
 
 
@@ -239,42 +238,29 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
         ),
         alt="Errors of mean and standard deviation, W2 between fitted Gaussians and Stein discrepancy for every arm "
         "and repeat",
-        draw=lambda: _draw(run, table, shown),
+        draw=_chart(run, table, shown),
         data=table.to_dict("records"),
     )
 
 
-def _draw(run: RunData, table: pd.DataFrame, shown: list[Panel]) -> Figure:
-    arms = run.comparison.arms
-    figure, axes = layout.per_arm([a.label for a in arms], len(shown))
-    for axis, panel in zip(axes, shown, strict=True):
+def _chart(run: RunData, table: pd.DataFrame, shown: list[Panel]) -> Chart:
+    arms, made = run.comparison.arms, []
+    for panel in shown:
+        marks: list[Mark] = [Rule(at=panel.right, upright=True)] if panel.right is not None else []
         for line, arm in enumerate(arms):
             mine = table[table["arm"] == arm.name].sort_values("repeat")
-            colour = run.arm_styles[arm].colour
-            panels.dots(axis, line, mine[panel.column].to_numpy(), color=colour)
+            colour = {"color": run.arm_styles[arm].colour}
+            marks.append(dots(line, mine[panel.column], colour))
             if panel.column == "sd_ratio" and len(mine):
-                low, high = mine["sd_ratio_smallest"].min(), mine["sd_ratio_largest"].max()
-                axis.hlines(line, low, high, color=colour, linewidth=1, alpha=0.6)
-        _scale(axis, panel)
-    handles = [layout.dot_entry("a repeat"), layout.dashed_entry("the right value")]
-    layout.legend(figure, handles)
-    return figure
-
-
-def _scale(axis: Axes, panel: Panel) -> None:
-    if panel.log:
-        axis.set_xscale("log")
-        low, high = axis.get_xlim()
-        layout.log_axis(axis.xaxis, subs=(1.0,) if high > 30 * low else (1.0, 2.0, 5.0))
-    else:
-        axis.xaxis.set_major_locator(MaxNLocator(6))
-    if panel.right is not None:
-        panels.target_line(axis, panel.right)
-    axis.set_xlabel(panel.label)
+                marks.append(span(line, mine["sd_ratio_smallest"].min(), mine["sd_ratio_largest"].max(), colour))
+        made.append((Axis(label=panel.label, scale="log" if panel.log else "linear", ticks=6), marks))
+    legend = [("a repeat", DOT), ("the right value", DASHED)]
+    return in_lines([arm.label for arm in arms], made, legend=legend)
 
 
 MEASURE = Measure(
     name="reference",
+    section="Diagnostics",
     about="distance of a density's draws from the exact target: moments, Gaussian W₂, kernel Stein discrepancy "
     f"({BLIND})",
     tables=tables,

@@ -10,9 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from raychains import priors, samplers, schedules
@@ -30,8 +27,9 @@ from raychains.inference.run_data import RunData
 from raychains.measures import draws, panels
 from raychains.measures.draws import Target, target_of
 from raychains.measures.measure import Context, Row
-from raychains.plotting import layout
-from raychains.plotting.style import INK, Drawing
+from raychains.planning import Arm
+from raychains.plotting.charts import DASHED, DOT, Axis, Chart, Mark, Rule, dots, in_lines
+from raychains.plotting.style import Drawing
 from raychains.samplers.sghmc import VelocitySampler
 from raychains.schedules import Schedule
 from raychains.store import ChainStore, SampleRecord, Storage, initial_states
@@ -319,41 +317,32 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
             "chains have not spread yet."
         ),
         alt="Configurational and kinetic temperatures of every arm, with the temperature that was set",
-        draw=lambda: _draw(run, known),
+        draw=_chart(run, known),
         data=known.to_dict("records"),
     )
 
 
-def _draw(run: RunData, table: pd.DataFrame) -> Figure:
-    arms = run.comparison.arms
-    kinds = [k for k in (CONFIGURATIONAL, KINETIC) if (table["kind"] == k).any()]
-    figure, axes = layout.per_arm([a.label for a in arms], len(kinds))
-    for axis, kind in zip(axes, kinds, strict=True):
-        _panel(axis, run, table[table["kind"] == kind])
-        axis.set_xlabel(f"{kind.capitalize()} temperature")
-    handles = [
-        layout.dot_entry("estimate ± standard error", linestyle="-", linewidth=1),
-        layout.dashed_entry("set temperature", linewidth=1),
-    ]
-    layout.legend(figure, handles)
-    return figure
+def _chart(run: RunData, table: pd.DataFrame) -> Chart:
+    shown = []
+    for kind in (kind for kind in (CONFIGURATIONAL, KINETIC) if (table["kind"] == kind).any()):
+        rows = table[table["kind"] == kind]
+        low, high = rows["estimate"].min(), rows["estimate"].max()
+        far = low > 0 and high > 20 * low
+        x = Axis(label=f"{kind.capitalize()} temperature", scale="log" if far else "linear", ticks=6)
+        shown.append(
+            (x, [mark for line, arm in enumerate(run.comparison.arms) for mark in _marks(run, rows, line, arm)])
+        )
+    estimate = {**DOT, "linestyle": "-", "linewidth": 1}
+    legend = [("estimate ± standard error", estimate), ("set temperature", DASHED)]
+    return in_lines([arm.label for arm in run.comparison.arms], shown, legend=legend)
 
 
-def _panel(axis: Axes, run: RunData, table: pd.DataFrame) -> None:
-    for line, arm in enumerate(run.comparison.arms):
-        mine = table[table["arm"] == arm.name].sort_values("repeat")
-        if not len(mine):
-            continue
-        errors = np.nan_to_num(mine["error"].to_numpy())
-        colour, many = run.arm_styles[arm].colour, len(mine) > FEW
-        panels.dots(axis, line, mine["estimate"].to_numpy(), color=colour)
-        look: dict[str, Any] = {"linewidth": 0.6, "alpha": 0.35} if many else {"linewidth": 1.2, "alpha": 0.85}
-        y, middle = line + layout.apart(len(mine), panels.APART), mine["estimate"]
-        axis.hlines(y, middle - errors, middle + errors, color=colour, **look)
-        axis.vlines(mine["set"].iloc[0], line - 0.45, line + 0.45, linestyle=layout.DASHED, color=INK, linewidth=1)
-    if table["estimate"].min() > 0 and table["estimate"].max() > 20 * table["estimate"].min():
-        axis.set_xscale("log")
-        layout.log_axis(axis.xaxis, subs=(1.0,))
-    else:
-        axis.xaxis.set_major_locator(MaxNLocator(6))
-    axis.margins(x=0.05)
+def _marks(run: RunData, table: pd.DataFrame, line: int, arm: Arm) -> list[Mark]:
+    mine = table[table["arm"] == arm.name].sort_values("repeat")
+    if not len(mine):
+        return []
+    middle, errors = mine["estimate"].to_numpy(), np.nan_to_num(mine["error"].to_numpy())
+    bars = {"linewidth": 0.6, "alpha": 0.35} if len(mine) > FEW else {"linewidth": 1.2, "alpha": 0.85}
+    ends = (middle - errors, middle + errors)
+    estimates = dots(line, middle, {"color": run.arm_styles[arm].colour}, level=ends, bars=bars)
+    return [estimates, Rule(at=mine["set"].iloc[0], upright=True, ends=(line - 0.45, line + 0.45))]

@@ -9,13 +9,11 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from raychains.core.errors import UserError, unknown_name
 from raychains.core.sample import THETA
@@ -27,7 +25,7 @@ from raychains.measures import draws, panels
 from raychains.measures.draws import target_of
 from raychains.measures.measure import Context, class_weights
 from raychains.planning.views import ALL, Key, Request, View, key_of
-from raychains.plotting import layout
+from raychains.plotting.charts import DASHED, DOT, HOLLOW, Axis, Chart, Line, Mark, Panel, Rule
 from raychains.plotting.style import ALARM, HUES, MARKERS, MUTED, Drawing
 from raychains.store import SampleRecord
 
@@ -225,7 +223,7 @@ def figure(run: RunData, table: pd.DataFrame) -> Drawing | None:
         title="Weights of the cycles",
         caption=" ".join([CAPTION, *warnings(run, shares)]),
         alt="Share of every cycle in the predictive, by arm and by method of weighting",
-        draw=lambda: _draw(run, shares),
+        draw=_chart(run, shares),
         data=shares.to_dict("records"),
     )
 
@@ -255,50 +253,34 @@ def warnings(run: RunData, table: pd.DataFrame) -> list[str]:
     return out
 
 
-def _draw(run: RunData, table: pd.DataFrame) -> Figure:
-    shown = table[table["repeat"] == table["repeat"].min()]
-    arms = [a for a in run.comparison.arms if len(run.of(shown, a))]
-    methods = sorted(set(shown["weighting"]))
-    figure, axes = layout.grid(len(arms), 1, 2.1)
-    dominated = False
-    for axis, arm in zip(axes, arms, strict=True):
-        dominated |= _panel(axis, run.of(shown, arm), methods)
-        axis.set_title(textwrap.shorten(arm.label, 90, placeholder="…"))
-    axes[-1].set_xlabel("Chain : cycle")
-    handles = [
-        layout.entry(method, color=HUES[m % 3], marker=MARKERS[m % 3], linewidth=1.6)
-        for m, method in enumerate(methods)
-    ]
-    handles.append(layout.dashed_entry("equal weights", color=MUTED))
-    if dominated:
-        ring: dict[str, Any] = {"markerfacecolor": "none", "markersize": 9}
-        handles.append(layout.dot_entry(f"one draw carries > {DOMINANT:.0%}", color=ALARM, **ring))
-    layout.legend(figure, handles, columns=5)
-    return figure
-
-
-def _panel(axis: Axes, mine: pd.DataFrame, methods: list[str]) -> bool:
-    """Draw one arm; return whether any of its sums hangs on a single draw."""
-    mine = mine.assign(name=[f"{chain}:{cycle}" for chain, cycle in zip(mine["chain"], mine["cycle"], strict=True)])
-    names = list(dict.fromkeys(mine.sort_values(["chain", "cycle"])["name"]))
-    at = {name: i for i, name in enumerate(names)}
-    dominated = False
-    dashed: dict[str, Any] = {"linewidth": 0.9, "linestyle": layout.DASHED}
-    for m, method in enumerate(methods):
-        rows = mine[mine["weighting"] == method]
-        middle = rows["name"].map(at).to_numpy(dtype=float)
-        x, share = middle + (m - (len(methods) - 1) / 2) * 0.6 / len(methods), rows["share"].to_numpy()
-        colour = HUES[m % 3]
-        axis.vlines(x, 0, share, color=colour, linewidth=1.6, alpha=0.55)
-        axis.plot(x, share, MARKERS[m % 3], color=colour, markersize=5, clip_on=False, zorder=3)
-        axis.hlines(rows["equal"], middle - 0.5, middle + 0.5, color=MUTED, **dashed)
-        bad = (rows["dominance"] > DOMINANT).to_numpy()
-        if bad.any():
-            dominated = True
-            ring: Any = {"markerfacecolor": "none", "color": ALARM, "markersize": 10, "clip_on": False}
-            axis.plot(x[bad], share[bad], "o", zorder=4, **ring)
-    axis.set(ylabel="Share", ylim=(0, axis.get_ylim()[1]), xlim=(-0.6, len(names) - 0.4))
-    axis.grid(False, axis="x")
-    shown = names if len(names) <= NAMED else []
-    axis.set_xticks(range(len(shown)), shown)
-    return dominated
+def _chart(run: RunData, table: pd.DataFrame) -> Chart:
+    table = table[table["repeat"] == table["repeat"].min()]
+    methods = sorted(set(table["weighting"]))
+    styles = [{"color": HUES[m % 3], "marker": MARKERS[m % 3]} for m in range(len(methods))]
+    equal = {**DASHED, "color": MUTED}
+    ring = {**DOT, **HOLLOW, "color": ALARM, "markersize": 10, "clip_on": False}
+    shown = []
+    for arm in run.comparison.arms:
+        mine = run.of(table, arm).sort_values(["chain", "cycle"], kind="stable")
+        names = [f"{chain}:{cycle}" for chain, cycle in zip(mine["chain"], mine["cycle"], strict=True)]
+        at = {name: i for i, name in enumerate(dict.fromkeys(names))}
+        mine = mine.assign(at=[float(at[name]) for name in names])
+        marks: list[Mark] = []
+        for m, (method, style) in enumerate(zip(methods, styles, strict=True)):
+            rows = mine[mine["weighting"] == method]
+            x = rows["at"] + (m - (len(methods) - 1) / 2) * 0.6 / len(methods)
+            dot, stem = {**DOT, **style, "markersize": 5, "clip_on": False}, {"linewidth": 1.6, "alpha": 0.55}
+            marks.append(Line(x=x, y=rows["share"], style=dot, upright=(0 * x, rows["share"]), bars=stem))
+            for place, share in zip(rows["at"], rows["equal"], strict=True):
+                marks.append(Rule(at=share, ends=(place - 0.5, place + 0.5), style=equal))
+            if (bad := rows["dominance"] > DOMINANT).any():
+                label = f"one draw carries > {DOMINANT:.0%}"
+                marks.append(Line(x=x[bad], y=rows["share"][bad], style=ring, label=label))
+        if marks and len(mine):
+            ticks = {float(place): name for name, place in at.items()} if len(at) <= NAMED else {}
+            x_axis = Axis(ticks=ticks, low=-0.6, high=len(at) - 0.4, grid=False)
+            title = textwrap.shorten(arm.label, 90, placeholder="…")
+            shown.append(Panel(marks=marks, x=x_axis, y=Axis(label="Share", low=0), title=title))
+    shown[-1] = replace(shown[-1], x=replace(shown[-1].x, label="Chain : cycle"))
+    legend = [(method, {**style, "linewidth": 1.6}) for method, style in zip(methods, styles, strict=True)]
+    return Chart(panels=shown, height=2.1, legend=[*legend, ("equal weights", equal)], legend_columns=5)

@@ -160,7 +160,7 @@ class Lease:
         try:
             for _ in range(CLAIMS):  # a listing may lag behind: the number that is taken stays unseen for seconds
                 last, driver = ChainStore(self._root, digest).newest_attempt()
-                if self._leave(digest, driver):
+                if self._belongs_to_another(digest, driver):
                     return None
                 number = ChainStore(self._root, digest).reserve(max(last, self.taken(digest)), record)
                 if number is not None and not self._overtaken(digest, number):
@@ -180,7 +180,7 @@ class Lease:
     def runs_elsewhere(self, digest: str) -> bool:
         """Return whether another living driver has the chain's newest attempt and means to finish it."""
         try:
-            return self._leave(digest, ChainStore(self._root, digest).newest_attempt()[1])
+            return self._belongs_to_another(digest, ChainStore(self._root, digest).newest_attempt()[1])
         except StorageRefused:
             raise
         except (OSError, RaychainsError) as error:
@@ -193,7 +193,7 @@ class Lease:
             return False
         try:
             last, driver = ChainStore(self._root, digest).newest_attempt()
-            return last > attempt and self._leave(digest, driver)
+            return last > attempt and self._belongs_to_another(digest, driver)
         except (OSError, RaychainsError):
             return False
 
@@ -209,7 +209,8 @@ class Lease:
         """Let `raychains status` know, with the next renewal, which chains stall at present."""
         self._claim.stalled = frozenset(digests)
 
-    def _leave(self, digest: str, driver: str | None) -> bool:
+    def _belongs_to_another(self, digest: str, driver: str | None) -> bool:
+        """Return whether another living ``driver`` runs the chain and means to finish it."""
         if driver is None or driver == self.driver_id:
             return False
         if self._clock.monotonic() - self._looked > FRESH or driver not in self._claim.others:

@@ -56,11 +56,11 @@ def check_target(plan: Plan, to: Storage) -> None:
         if found != described:
             different = ", ".join(k for k in described if found.get(k) != described[k])
             raise UserError(
-                f"to must be empty or hold this very set, got {to.location()}, which was prepared from others "
+                f"to must be empty or hold the same set, got {to.location()}, which was prepared from others "
                 f"({different}): choose another place"
             )
     elif there := to.top():
-        raise UserError(f"to must be empty or hold this very set, got {to.location()} with {there[0]!r} in it")
+        raise UserError(f"to must be empty or hold the same set, got {to.location()} with {there[0]!r} in it")
 
 
 def _begun(plan: Plan, to: Storage) -> dict[str, Written]:

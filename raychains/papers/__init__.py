@@ -1,27 +1,75 @@
-"""Published tables and figures as data: what runs at which scale, what the papers printed and claim, how it is
-drawn."""
+"""Published tables and figures as data, and the names with which a file declares one of its own.
+
+A table or figure is a `Study`: what runs at which scale, what was printed and is claimed, and how it is drawn.
+docs/how-to/own-table.md
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-SCALES: Mapping[str, str] = {
-    "smoke": "every code path in minutes, on small made-up data: says nothing about the papers",
-    "cpu": "smaller networks or less data than the papers', which two CPU cores finish in hours",
-    "gpu": "the papers' networks, shorter or fewer chains, one GPU",
-    "paper": "the published settings",
-}
-"""By name, from small to large: what each is."""
-ALL = tuple(SCALES)
-NOT_SMOKE, ON_GPU = ALL[1:], ALL[2:]
+if TYPE_CHECKING:
+    from raychains.papers.claims import Claim, Direction, Of, Rule, Summary, claim, stated
+    from raychains.papers.completed_run import CompletedRun, Computation, Names, Row, cell, joined, kept, of_all_samples
+    from raychains.papers.contents import listed
+    from raychains.papers.in_process import LastSample, Networks, density_draws, density_method, last_samples, of_each
+    from raychains.papers.plan_status import Unfit
+    from raychains.papers.published_table import Heading, number
+    from raychains.papers.scales import ALL, NOT_SMOKE, ON_GPU, PAPERS, SCALES
+    from raychains.papers.study import (
+        CODE,
+        OURS,
+        PUBLISHED,
+        Part,
+        Rows,
+        Sampled,
+        Setting,
+        Size,
+        Study,
+        Tables,
+        Value,
+        by_part,
+        comparison,
+        figure,
+        printed,
+        reduced,
+        styles,
+    )
+    from raychains.planning import thinning
+    from raychains.planning.methods import Method
+    from raychains.planning.presets.named import Preset, Variant, named
 
-PAPERS: Mapping[str, str] = {
-    "csgmcmc": "Zhang, Li, Zhang, Chen, Wilson: Cyclical Stochastic Gradient MCMC for Bayesian Deep Learning, ICLR "
-    "2020",
-    "atmc": "Heek, Kalchbrenner: Bayesian Inference for Large Scale Image Classification, 2019",
-    "emcmc": "Li, Zhang: Entropy-MCMC: Sampling from Flat Basins with Ease, ICLR 2024",
-    "bde": "scikit-learn-contrib/bde: Bayesian deep ensembles by MILE (Sommer et al.: Microcanonical Langevin "
-    "Ensembles, ICLR 2025)",
-    "dropout": "Gal, Ghahramani: Dropout as a Bayesian Approximation, ICML 2016 (yaringal/DropoutUncertaintyExps)",
-    "hmc": "Izmailov, Vikram, Hoffman, Wilson: What Are Bayesian Neural Network Posteriors Really Like?, ICML 2021",
+_EXPORTS = {
+    "papers.claims": "Claim Direction Of Rule Summary claim stated",
+    "papers.completed_run": "CompletedRun Computation Names Row cell joined kept of_all_samples",
+    "papers.contents": "listed",
+    "papers.in_process": "LastSample Networks density_draws density_method last_samples of_each",
+    "papers.plan_status": "Unfit",
+    "papers.published_table": "Heading number",
+    "papers.scales": "ALL NOT_SMOKE ON_GPU PAPERS SCALES",
+    "papers.study": "CODE OURS PUBLISHED Part Rows Sampled Setting Size Study Tables Value by_part comparison figure "
+    "printed reduced styles",
+    "planning.methods": "Method",
+    "planning.presets.named": "Preset Variant named",
 }
+_HOME = {name: module for module, names in _EXPORTS.items() for name in names.split()}
+
+__all__ = ["ALL", "CODE", "NOT_SMOKE", "ON_GPU", "OURS", "PAPERS", "PUBLISHED", "SCALES", "Claim"]
+__all__ += ["CompletedRun", "Computation", "Direction", "Heading", "LastSample", "Method", "Names", "Networks"]
+__all__ += ["Of", "Part", "Preset", "Row", "Rows", "Rule", "Sampled", "Setting", "Size", "Study", "Summary"]
+__all__ += ["Tables", "Unfit", "Value", "Variant", "by_part", "cell", "claim", "comparison", "density_draws"]
+__all__ += ["density_method", "figure", "joined", "kept", "last_samples", "listed", "named", "number"]
+__all__ += ["of_all_samples", "of_each", "printed", "reduced", "stated", "styles", "thinning"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "thinning":
+        return import_module("raychains.planning.thinning")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"raychains.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -8,14 +8,16 @@ difference that as many repeats would have found. Claims that are one family are
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from raychains.evaluation.evaluation import Array
-from raychains.papers import ALL, published_table
+from raychains.papers import published_table
+from raychains.papers.scales import ALL
 
 Direction = Literal["less", "greater", "equal"]
 Rule = Literal["welch", "paired", "one-sample"]
@@ -89,6 +91,26 @@ def claim(
     return Claim(
         name=name, text=text, part=part, left=Of(left, column), right=against, direction=direction, rule=how, **more
     )
+
+
+DIRECTIONS: Mapping[str, Direction] = {"<": "less", ">": "greater", "=": "equal"}
+
+
+def stated(table: str, *, tolerance: float = 0.0, **more: Any) -> tuple[Claim, ...]:
+    """Return the claims of a table, ``name | part column | left < right | sentence`` each; see `claim`.
+
+    ``left`` is a row and ``right`` another one or a number; the sign is <, > or =, which ``tolerance`` is for. Indented
+    lines go on with the sentence.
+    """
+    made = []
+    for line in re.sub(r"\n\s+", " ", table.strip()).splitlines():
+        name, where, sides, text = line.split(" | ")
+        part, column = where.split()
+        left, sign, right = sides.split()
+        against = float(right) if re.fullmatch(r"-?[\d.]+", right) else right
+        allowed = tolerance if sign == "=" else 0.0
+        made.append(claim(name, text, part, column, left, DIRECTIONS[sign], against, tolerance=allowed, **more))
+    return tuple(made)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from raychains.core.errors import RaychainsError, UserError
 from raychains.evaluation.evaluation import Array
 from raychains.inference import results
+from raychains.inference.run_data import RunData
 from raychains.planning import Arm, Comparison
 from raychains.planning.presets.named import Preset
 from raychains.store import RunStore
@@ -48,6 +49,11 @@ class CompletedRun:
         """Return the arm of the preset's variant of that name."""
         names = [v.name for v in self.preset.variants]
         return self.comparison.arms[names.index(variant)]
+
+    @cached_property
+    def data(self) -> RunData:
+        """The run as measures read it: its chains' samples and draws."""
+        return RunData(self.store, self.comparison)
 
     @cached_property
     def results(self) -> pd.DataFrame:
@@ -128,6 +134,11 @@ def cell(
     """
     where = {"part": part, "row": row, "column": column, "repeat": repeat}
     return {**where, "value": float(value), "digests": digests, "samples": samples}
+
+
+def of_all_samples(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of a table by number of samples that are of all samples of an arm's repeat."""
+    return table[table["samples"] == table.groupby(["arm", "group"])["samples"].transform("max")]
 
 
 def joined(tables: Iterable[Mapping[str, Sequence[Row]]]) -> dict[str, list[Row]]:

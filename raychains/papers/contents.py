@@ -12,9 +12,10 @@ from rich.text import Text
 
 from raychains.core.config import Reproduce
 from raychains.core.errors import UserError, unknown_name
+from raychains.core.user_code import load_file
 from raychains.data import catalogue, tabular
 from raychains.data.root import data_root, root_of, rooted
-from raychains.papers import ALL, NOT_SMOKE, PAPERS, SCALES
+from raychains.papers.scales import ALL, NOT_SMOKE, PAPERS, SCALES
 from raychains.report.console import fitting, say, standard_output
 
 DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "notmnist": "notMNIST (sample)", "cifar10": "CIFAR-10"}
@@ -27,6 +28,8 @@ DATA |= {"hmc-cifar10": "HMC's predictions of CIFAR-10"}
 FOLDERS = {"cifar10-c": "CIFAR-10-C", "imagenet": "imagenet/manifest.json"}
 FOLDERS |= {"hmc-cifar10": "hmc-cifar10/probabilities.npy"}
 FOLDERS |= {f"uci-{name}": f"uci/{table.file}" for name, table in tabular.REGRESSION_TABLES.items()}
+METHODS = {"csgmcmc": "cSG-MCMC", "atmc": "ATMC", "emcmc": "Entropy-MCMC", "bde": "bde", "dropout": "Dropout"}
+METHODS |= {"hmc": "HMC"}
 COLUMNS = ("name", "table or figure", "content", "data", *(f"hours,\n{scale}" for scale in NOT_SMOKE))
 MACHINES = {"smoke": "two cores", "cpu": "two cores", "gpu": "one GPU", "paper": "one GPU"}
 
@@ -36,19 +39,30 @@ class Listing:
     """One table or figure of the list."""
 
     name: str
-    """As on the command line: ``table2``, ``emcmc-fig3``."""
-    module: str
-    """The module of this package that holds it among its ``EXPERIMENTS``."""
-    paper: str
-    """A key of `PAPERS`."""
-    where: str
+    """As on the command line: ``table2``, ``emcmc-fig3``; also that of its folder of results."""
+    module: str = ""
+    """The module of this package that declares its `Study`; empty of a user's own file."""
+    paper: str = ""
+    """A key of `PAPERS`, or any other source in words."""
+    where: str = ""
     """``Table 2``, ``Fig. 3c``, ``Theorem 1``."""
-    title: str
+    title: str = ""
     """Its content in a few words."""
-    needs: tuple[str, ...]
+    needs: tuple[str, ...] = ()
     """The data sets of its parts, keys of `DATA`."""
-    hours: tuple[float, ...]
-    """Hours at smoke, cpu, gpu and paper, fixed before anything is run: of two cores, from gpu on of one GPU."""
+    hours: tuple[float, ...] = ()
+    """Hours at smoke, cpu, gpu and paper, fixed before anything is run: of two cores, from gpu on of one GPU; empty
+    where nobody has estimated them."""
+
+    @property
+    def heading(self) -> str:
+        """``Table 2: four chains against one``."""
+        return ": ".join(filter(None, (self.where, self.title))) or self.name
+
+    @property
+    def method(self) -> str:
+        """The method of its paper: two papers have a Table 1."""
+        return METHODS.get(self.paper, self.paper or "own")
 
 
 # fmt: off
@@ -126,18 +140,37 @@ CONTENTS = (
 
 
 def select(names: Sequence[str]) -> list[Listing]:
-    """Return the listings of these names in the order of the list; ``all`` stands for every one.
+    """Return the listings of these names in the order of the list, then the studies of files; ``all`` stands for every
+    published one.
 
     Raises:
-        UserError: no name, or an unknown one.
+        UserError: no name, an unknown one, or a file that declares no study.
     """
+    files = [name for name in names if name.endswith(".py")]
     known = [entry.name for entry in CONTENTS]
     if not names:
         raise UserError(f"names must be all or some of {', '.join(known)}, got nothing; `list=True` shows them")
     for name in names:
-        if name not in known and name != "all":
+        if name not in known and name != "all" and name not in files:
             raise unknown_name("names", name, ["all", *known])
-    return [entry for entry in CONTENTS if "all" in names or entry.name in names]
+    return [entry for entry in CONTENTS if "all" in names or entry.name in names] + [own(file) for file in files]
+
+
+def own(file: str) -> Listing:
+    """Return the study that a file declares; the file is imported.
+
+    Raises:
+        UserError: it cannot be imported, it declares none or several, or one with a published table's name.
+    """
+    held = {id(one): one for one in vars(load_file("names", file)).values() if isinstance(one, Listing)}
+    found = [one for one in held.values() if not one.module]  # published ones may be imported there
+    if len(found) != 1:
+        has = " and ".join(one.name for one in found) or "none"
+        raise UserError(f"names must be files that declare one Study each, got {file!r}, which has {has}")
+    if any(found[0].name == entry.name for entry in CONTENTS):
+        has = found[0].name
+        raise UserError(f"names must be files of studies with names of their own, got {file!r}, which has {has}")
+    return found[0]
 
 
 def listed(name: str) -> dict[str, Any]:
@@ -206,10 +239,16 @@ def _row(listing: Listing) -> list[str | Text]:
     """Return a listing's cells in the order of `COLUMNS`."""
     data = [Text(DATA[d]) if in_data_root(d) else Text(f"{DATA[d]} (missing)", style="yellow") for d in listing.needs]
     hours = [hours_at(listing, scale) for scale in NOT_SMOKE]
-    return [listing.name, f"{listing.paper}: {listing.where}", listing.title, Text(", ").join(data), *hours]
+    return [
+        listing.name,
+        ": ".join(filter(None, (listing.paper, listing.where))),
+        listing.title,
+        Text(", ").join(data),
+        *hours,
+    ]
 
 
 def hours_at(listing: Listing, scale: str) -> str:
     """Return the estimated hours at a scale as text; a dash where nothing runs."""
-    estimate = listing.hours[ALL.index(scale)]
+    estimate = listing.hours[ALL.index(scale)] if listing.hours else 0
     return f"≈ {estimate:g}" if estimate else "–"

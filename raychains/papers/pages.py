@@ -15,9 +15,10 @@ import pyarrow as pa
 from raychains.core.errors import UserError
 from raychains.core.spec import check_format
 from raychains.inference import results
-from raychains.papers import PAPERS, SCALES, published_table
+from raychains.papers import published_table
 from raychains.papers.claims import LEVEL, VERDICTS, Claim, Of, Verdict, holm, in_words, judge
-from raychains.papers.experiment import Experiment, chosen
+from raychains.papers.scales import PAPERS, SCALES
+from raychains.papers.study import Study, chosen
 from raychains.report import run_page
 from raychains.store import RunStore, Storage
 from raychains.store.filesystem import json_bytes
@@ -27,9 +28,6 @@ log = logging.getLogger(__name__)
 FORMAT = 1
 ABOUT = "about.json"
 FIGURES = "figures"
-METHODS = {"csgmcmc": "cSG-MCMC", "atmc": "ATMC", "emcmc": "Entropy-MCMC", "bde": "bde", "dropout": "Dropout"}
-METHODS |= {"hmc": "HMC"}
-"""The method of each paper: two of them have a Table 1."""
 EMPTY = pd.DataFrame(columns=["part", "row", "column", "repeat", "value", "digests", "samples"])
 """Cells of an experiment of which nothing was run."""
 
@@ -108,9 +106,7 @@ def _path(*names: str) -> str:
 # One experiment
 
 
-def table_of(
-    experiment: Experiment, scale: str, cells: pd.DataFrame, about: Mapping[str, Any]
-) -> published_table.Table:
+def table_of(experiment: Study, scale: str, cells: pd.DataFrame, about: Mapping[str, Any]) -> published_table.Table:
     """Return the experiment's table, published values beside ours; cells that are missing have a reason."""
     needless = _needless(experiment, cells)
     replaces = {
@@ -132,25 +128,25 @@ def table_of(
         columns=columns,
         published={(v.part, v.row, v.column): (v.text, v.provenance) for v in values},
         missing={("", "", ""): experiment.absent} | reasons,
-        title=f"{experiment.where}: {experiment.title}" + (" — SMOKE" if scale == "smoke" else ""),
+        title=experiment.heading + (" — SMOKE" if scale == "smoke" else ""),
     )
 
 
-def _needless(experiment: Experiment, cells: pd.DataFrame) -> set[str]:
+def _needless(experiment: Study, cells: pd.DataFrame) -> set[str]:
     """Return the parts that stand for another one which was run itself."""
     present = set(cells["part"])
     run = {p.label for p in experiment.parts if p.name in present}
     return {p.name for p in experiment.parts if p.stands_for and p.stands_for in run}
 
 
-def verdicts(experiment: Experiment, scale: str, cells: pd.DataFrame) -> list[Verdict]:
+def verdicts(experiment: Study, scale: str, cells: pd.DataFrame) -> list[Verdict]:
     """Return the verdicts on the experiment's claims at a scale, of those whose parts were run for themselves."""
     present = set(cells["part"]) - _needless(experiment, cells)
     judged = [_judged(experiment, c, cells) for c in experiment.claims if scale in c.scales and c.part in present]
     return holm(judged) if experiment.family else judged
 
 
-def correction(experiment: Experiment, count: int) -> str:
+def correction(experiment: Study, count: int) -> str:
     """Return the sentence on how so many judged claims are corrected; empty where they are not."""
     if not (experiment.family and count):
         return ""
@@ -161,7 +157,7 @@ def correction(experiment: Experiment, count: int) -> str:
     )
 
 
-def _judged(experiment: Experiment, claim: Claim, cells: pd.DataFrame) -> Verdict:
+def _judged(experiment: Study, claim: Claim, cells: pd.DataFrame) -> Verdict:
     left = _values(claim, claim.left, cells)
     right = _values(claim, claim.right, cells) if isinstance(claim.right, Of) else {}
     if claim.rule == "paired":
@@ -185,7 +181,7 @@ def _stored_verdict(verdict: Verdict, scale: str) -> dict[str, Any]:
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in fields.items()}
 
 
-def write(experiment: Experiment, folder: Folder) -> list[Verdict]:
+def write(experiment: Study, folder: Folder) -> list[Verdict]:
     """Draw an experiment's page again: table.md, table.tex, table.parquet, claims.parquet, figures/ and index.html.
 
     Raises:
@@ -208,7 +204,7 @@ def write(experiment: Experiment, folder: Folder) -> list[Verdict]:
     html = run_page.filled(
         "reproduced.html.j2",
         experiment=experiment,
-        paper=PAPERS[experiment.paper],
+        paper=PAPERS.get(experiment.paper, experiment.paper),
         scale=scale,
         about_scale=SCALES[scale],
         about=about,
@@ -242,7 +238,7 @@ def _numbered(table: published_table.Table) -> dict[str, int]:
 class Reproduced:
     """One experiment after it was run as far as it could be."""
 
-    experiment: Experiment
+    experiment: Study
     folder: Folder
     about: Mapping[str, Any]
     verdicts: Sequence[Verdict]
@@ -260,7 +256,7 @@ class Reproduced:
 class Entry:
     """One experiment's folder on the index."""
 
-    experiment: Experiment
+    experiment: Study
     about: Mapping[str, Any]
     claims: Sequence[tuple[str, str]]
     """(verdict, its line)"""
@@ -284,10 +280,10 @@ class Entry:
         return [sum(verdict == word for verdict, _ in self.claims) for word in VERDICTS]
 
 
-def entries(root: Storage, prefix: str, scale: str) -> list[Entry]:
-    """Return the experiments whose folders lie there, in the papers' order."""
+def entries(root: Storage, prefix: str, scale: str, own: Sequence[Study] = ()) -> list[Entry]:
+    """Return the experiments whose folders lie there, in the papers' order, then a user's own."""
     found = []
-    for experiment in chosen(["all"]):
+    for experiment in [*chosen(["all"]), *own]:
         folder = Folder(root, prefix, experiment.name)
         about = folder.about()
         if about is None or about["scale"] != scale:
@@ -300,19 +296,13 @@ def entries(root: Storage, prefix: str, scale: str) -> list[Entry]:
     return found
 
 
-def write_index(root: Storage, prefix: str, scale: str) -> str:
+def write_index(root: Storage, prefix: str, scale: str, own: Sequence[Study] = ()) -> str:
     """Draw index.html of a scale's experiments below the prefix, and the same as README.md; return where the page
     lies."""
-    shown = entries(root, prefix, scale)
+    shown = entries(root, prefix, scale, own)
     words = [in_words(verdict, scale) for verdict in VERDICTS]
     html = run_page.filled(
-        "reproductions.html.j2",
-        scale=scale,
-        about_scale=SCALES[scale],
-        papers=PAPERS,
-        methods=METHODS,
-        entries=shown,
-        words=words,
+        "reproductions.html.j2", scale=scale, about_scale=SCALES[scale], papers=PAPERS, entries=shown, words=words
     )
     name = _path(prefix, "index.html")
     root.publish(name, html)
@@ -325,13 +315,14 @@ def _index_markdown(scale: str, words: Sequence[str], shown: Sequence[Entry]) ->
     lines = [f"# Published tables and figures at scale {scale}", "", f"{about[0].upper()}{about[1:]}.", ""]
     lines += [f"| paper | what | name | run | {' | '.join(words)} |", f"|---|---|---|---|{'---:|' * len(words)}"]
     for one in shown:
-        what = f"[{one.experiment.where}: {one.experiment.title}]({one.experiment.name}/table.md)"
+        what = f"[{one.experiment.heading}]({one.experiment.name}/table.md)"
         counts = " | ".join(str(n or "") for n in one.counts())
-        lines.append(f"| {METHODS[one.experiment.paper]} | {what} | `{one.experiment.name}` | {one.state} | {counts} |")
+        lines.append(f"| {one.experiment.method} | {what} | `{one.experiment.name}` | {one.state} | {counts} |")
     for one in shown:
         name = one.experiment.name
-        lines += ["", f"## [{one.experiment.where}: {one.experiment.title}]({name}/table.md)", ""]
-        lines += [f"{PAPERS[one.experiment.paper]}. `raychains reproduce {name} --scale {scale}`", ""]
+        lines += ["", f"## [{one.experiment.heading}]({name}/table.md)", ""]
+        paper = PAPERS.get(one.experiment.paper, one.experiment.paper)
+        lines += [f"{paper}. `raychains reproduce {name} --scale {scale}`" if paper else one.experiment.title, ""]
         parts: Mapping[str, Mapping[str, str]] = one.about["parts"]
         lines += [f"- {n}: {p['status']}{': ' + p['reason'] if p['reason'] else ''}" for n, p in parts.items()]
         lines += [f"- {text}" for text in (one.correction, *(line for _, line in one.claims)) if text]

@@ -11,7 +11,7 @@ from raychains.core.config import Compare
 from raychains.core.errors import UserError
 from raychains.core.spec import ChainSpec
 from raychains.papers.contents import missing_data
-from raychains.papers.experiment import Experiment, Part, Sampled
+from raychains.papers.study import Part, Sampled, Study
 from raychains.planning import gradient_evaluations
 from raychains.planning.presets.arms import Planned, arms_of
 
@@ -24,7 +24,7 @@ class Unfit(UserError):
 class PlannedPart:
     """One part at a scale."""
 
-    experiment: Experiment
+    experiment: Study
     part: Part
     lacks: str
     """The data that it lacks, or why it is not run at this scale; empty where it can be run."""
@@ -78,7 +78,7 @@ class PlannedReproduction:
         return ledger(self.parts, self.finished)
 
 
-def plan(experiment: Experiment, scale: str, options: Compare) -> list[PlannedPart]:
+def plan(experiment: Study, scale: str, options: Compare) -> list[PlannedPart]:
     """Return the parts that an experiment has at a scale; the options say where and how chains run, not which.
 
     Raises:
@@ -87,7 +87,7 @@ def plan(experiment: Experiment, scale: str, options: Compare) -> list[PlannedPa
     return [_plan(experiment, part, scale, options) for part in experiment.parts if scale in part.scales]
 
 
-def _plan(experiment: Experiment, part: Part, scale: str, options: Compare) -> PlannedPart:
+def _plan(experiment: Study, part: Part, scale: str, options: Compare) -> PlannedPart:
     lacks, refused = missing_data(part.data), ""
     made: list[tuple[Sampled, Planned]] = []
     if not lacks:
@@ -115,11 +115,11 @@ def outdated(about: Mapping[str, Any], parts: Sequence[PlannedPart]) -> list[str
 
 
 SLOTS = {"smoke": 2, "cpu": 2, "gpu": 1, "paper": 1}
-"""Chains that run side by side on the machine that `Experiment.hours` are of."""
+"""Chains that run side by side on the machine that `Study.hours` are of."""
 
 
 def measured(about: Mapping[str, Any] | None, scale: str, parts: Sequence[PlannedPart]) -> float | None:
-    """Return the hours that stored results took, on a machine as of `Experiment.hours`; None if they are not whole or
+    """Return the hours that stored results took, on a machine as of `Study.hours`; None if they are not whole or
     outdated.
 
     Chains that another experiment ran count here, too. Parts are those that would be run at the scale, of any

@@ -24,17 +24,15 @@ if TYPE_CHECKING:
 MARKS: Mapping[str, str] = {
     "in the paper's text": "†",
     "in the authors' repository": "‡",
-    "from memory": "§",
+    "quoted elsewhere": "§",
     "derived": "‖",
-    "unknown": "¶",
 }
 """Footnote marks by the place where a published number was found."""
 EXPLAINED: Mapping[str, str] = {
     "in the paper's text": "published in the paper's text",
     "in the authors' repository": "published in the authors' repository",
-    "from memory": "published, quoted from memory",
+    "quoted elsewhere": "published, quoted by another public source",
     "derived": "not printed: derived from the paper's formula",
-    "unknown": "published; where the number comes from is unknown",
 }
 CAPTION = "Ours: mean ± standard error of the mean (number of repeats)."
 UNPUBLISHED = "no published value"

@@ -38,9 +38,9 @@ from raychains.data.prepared import local_preparation
 from raychains.data.root import rooted
 from raychains.papers import contents, pages, plan_status, reproduce_terminal
 from raychains.papers.completed_run import CompletedRun, Computation, joined
-from raychains.papers.experiment import Tables, chosen
 from raychains.papers.pages import Folder, Reproduced
 from raychains.papers.plan_status import PlannedPart, PlannedReproduction
+from raychains.papers.study import Tables, chosen
 from raychains.planning import events
 from raychains.report.console import standard_output
 from raychains.store import ChainStore, Storage, finished_chains
@@ -64,6 +64,9 @@ def plan(options: Reproduce) -> PlannedReproduction:
         UserError: an unknown name or scale, or an option out of range.
     """
     experiments = chosen(options.names)
+    for one in experiments:
+        if options.scale not in one.scales:
+            raise UserError(f"scale must be one of {', '.join(one.scales)} for {one.name}, got {options.scale!r}")
     check_refused(options, "of a reproduction")
     every = "be stop or restart-cycle: a table needs every chain"
     require(options.on_divergence != "drop-chain", "on_divergence", options.on_divergence, every)
@@ -151,13 +154,14 @@ def reproduce(
     _check_folder(given)
     clock = Clock(None if given.max_hours is None else time.monotonic() + given.max_hours * HOUR)
     done: list[Reproduced] = []
+    own_tables = [one for one in {id(p.experiment): p.experiment for p in planned.parts}.values() if not one.module]
     experiments = [list(parts) for _, parts in itertools.groupby(planned.parts, key=lambda part: part.experiment.name)]
     with ALONE, CallbackList(own) as called, at_scale(given) as common:
 
         def run(workers: WorkerPool | None = None) -> None:
             for parts in experiments:
                 done.append(_Running(given, common, parts, Unclosed(called), clock, watch, workers).all())
-                pages.write_index(Storage(given.to or given.store), prefix_of(given), given.scale)
+                pages.write_index(Storage(given.to or given.store), prefix_of(given), given.scale, own_tables)
                 tell(done[-1])
 
         def run_on_ray() -> None:
@@ -182,7 +186,7 @@ def _check_folder(options: Reproduce) -> None:
     Raises:
         UserError: which experiment lies there.
     """
-    for listing in contents.CONTENTS if options.to is not None else ():
+    for listing in [*contents.CONTENTS, *contents.select(options.names)] if options.to is not None else ():
         about = Folder(Storage(str(options.to)), "", listing.name).about()
         if about is not None and about["scale"] != options.scale:
             raise UserError(
@@ -327,10 +331,7 @@ class _Running:
     def _listening(self) -> Iterator[CallbackList]:
         """Provide the callbacks of one run, if there is time for it."""
         self.clock.check()
-        with (
-            self.watch() as one,
-            CallbackList([self.callback, self.clock, *([one] if one else [])]) as several,
-        ):
+        with self.watch() as one, CallbackList([self.callback, self.clock, *([one] if one else [])]) as several:
             yield several
 
     def _tell(self, callbacks: CallbackList, what: str, done: int, total: int) -> None:

@@ -10,15 +10,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from raychains.papers import SCALES, pages, published_table
+from raychains.papers import pages, published_table
 from raychains.papers.contents import MACHINES, hours_at
 from raychains.papers.plan_status import ledger as ledger_of
+from raychains.papers.scales import SCALES
 from raychains.report.console import say
 
 if TYPE_CHECKING:
-    from raychains.papers.experiment import Experiment
     from raychains.papers.pages import Reproduced
     from raychains.papers.plan_status import PlannedReproduction
+    from raychains.papers.study import Study
 
 MOST_COLUMNS = 4
 """Up to which parts are printed side by side."""
@@ -42,7 +43,7 @@ def show_plan(console: Console, planned: PlannedReproduction) -> None:
         problem = part.lacks or part.refused
         sizes = [f"{n:,}" if part.comparisons else "–" for n in (own.chains, own.unique)]
         data = Text(problem or "there", style="yellow" if problem else "")
-        name, where = (experiment.name, experiment.where) if new else ("", "")
+        name, where = (experiment.name, experiment.where or experiment.title) if new else ("", "")
         taken = _hours(experiment, scale, planned.measured.get(experiment.name)) if new else ""
         table.add_row(name, part.part.name, where, data, *sizes, taken)
     console.print(table)
@@ -56,7 +57,7 @@ def show_plan(console: Console, planned: PlannedReproduction) -> None:
     )
 
 
-def _hours(experiment: Experiment, scale: str, measured: float | None) -> str:
+def _hours(experiment: Study, scale: str, measured: float | None) -> str:
     if measured is not None:
         return f"{measured:.2g}" if measured >= 0.001 else "< 0.001"
     return hours_at(experiment, scale)

@@ -83,7 +83,7 @@ def _of_lengths(s: MethodSettings) -> Iterator[Rule]:
         yield options.epochs is None, "epochs", options.epochs, f"{no_data}: give steps"
         yield asked is None or s.task.takes_batch_size, "batch_size", asked, no_data
         part = s.method.tuned and s.task.takes_batch_size and lengths.batch_size != most
-        exact = f"be {most}, all rows, for a method that tunes itself, or beside another sampler, as sghmc"
+        exact = f"be {most}, all rows, for a method that tunes itself: other samplers, such as sghmc, take minibatches"
         yield not part, "batch_size", lengths.batch_size, exact
     else:
         no_steps = f"be left out for task {s.name}, which has data: give epochs"
@@ -95,7 +95,7 @@ def _of_lengths(s: MethodSettings) -> Iterator[Rule]:
     even = "a multiple of 4" if lengths.halved else "even"
     yield whole, unit, given, f"be {even} for a method with two gradients per step"
     once = options.burn_in is None or options.exploration is None
-    yield once, "burn_in", options.burn_in, "be left out beside `exploration`: both say how long no noise is"
+    yield once, "burn_in", options.burn_in, "be left out beside `exploration`: both say how long there is no noise"
     burn_in, longest = s.stages.burn_in, lengths.length - 1
     yield burn_in is None or burn_in <= longest, "burn_in", burn_in, f"be an integer in [0, {longest}]"
     if s.schedule == "cyclical" and burn_in is not None:
@@ -119,7 +119,7 @@ def _of_prior(s: MethodSettings) -> Iterator[Rule]:
     own = s.task.prior is not None or s.task.own_prior
     yield not own, "prior", _written(s), f"be left out for task {s.name}, which has a prior of its own"
     fits = everywhere(s.prior) or s.method.kind not in DECAYING
-    yield fits, "prior", _written(s), f"be gaussian:STD for {s.method.kind}, whose variances take in a weight decay"
+    yield fits, "prior", _written(s), f"be gaussian:STD for {s.method.kind}, whose variances contain the weight decay"
 
 
 def _written(s: MethodSettings) -> str:
@@ -147,7 +147,7 @@ def _of_settings(s: MethodSettings) -> Iterator[Rule]:
 
 def _of_start(s: MethodSettings) -> Iterator[Rule]:
     patterns = s.options.sample_only
-    stays = "be left out without `init_from`: the other parameters stay where that file has them"
+    stays = "be left out without `init_from`: the other parameters keep the values of that file"
     yield s.options.init_from is not None or not patterns, "sample_only", " ".join(patterns), stays
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
+from raychains.core.sample import ChainProgress
 from raychains.planning.budget import Budget
 from raychains.planning.comparison import Comparison
 from raychains.planning.sweep_plan import Point, SweepPlan
@@ -94,24 +95,11 @@ class Ready:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChainStatus:
+class ChainStatus(ChainProgress):
     """The state of one running chain."""
 
-    digest: str
     slot: int
-    step: int
     steps: int
-    cycle: int
-    stage: str
-    loss: float | None
-    seconds: float
-    """Chain seconds so far, waiting not counted."""
-    lr: float | None = None
-    """Learning rate of this step, on the mean-loss scale; None before the first progress record, as for the next
-    two."""
-    temperature: float | None = None
-    kinetic_temperature: float | None = None
-    """Temperature of the sampler's velocities; None of samplers without momentum, too."""
     steps_per_second: float | None = None
     """Since this worker took the chain on; None before two progress records."""
     samples: int = 0

@@ -21,7 +21,7 @@ from raychains.evaluation.averaging_weights import stack
 from raychains.planning import thinning
 from raychains.planning.ensemble_start import METHOD as ENSEMBLE
 from raychains.planning.presets.named import Preset, Variant
-from raychains.tasks.defaults import LARGE_BATCH, SMALL_BATCH, SMALL_DATA
+from raychains.tasks.user_defaults import LARGE_BATCH, SMALL_BATCH, SMALL_DATA
 
 PILOTS = 1 / 4
 """Share of the budget that pilots may take."""

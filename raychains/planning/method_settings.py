@@ -17,7 +17,8 @@ from raychains.planning.ensemble_start import EnsembleStart
 from raychains.priors import Gaussian, Prior
 from raychains.samplers import MethodPreset, Sampler
 from raychains.tasks import Task
-from raychains.tasks.defaults import Defaults, defaults_of
+from raychains.tasks.defaults import Defaults
+from raychains.tasks.user_defaults import defaults_of
 
 
 def layered(*values: Any) -> Any:

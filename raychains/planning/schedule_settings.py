@@ -102,7 +102,7 @@ def _fits(fields: Mapping[str, Any]) -> bool:
 def _non_cyclical(s: MethodSettings, tune: int) -> Schedule:
     """Return a schedule with the task's share without noise and its number of samples, whatever the shape of the step
     size."""
-    kind, how, lengths = s.schedule, s.base.decreasing, s.lengths
+    kind, how, lengths = s.schedule, s.base.non_cyclical, s.lengths
     fields = {"noise_from": how.get("noise_from", 0.0), **_common(s, tune)}
     if s.stages.burn_in is not None:
         fields["noise_from"] = NonCyclical.noise_from_steps(lengths.burn_in(s.stages.burn_in), steps=lengths.steps)
@@ -121,7 +121,7 @@ def _non_cyclical(s: MethodSettings, tune: int) -> Schedule:
 
 def _step_sizes(s: MethodSettings) -> tuple[Any, dict[str, Any]]:
     """Return what makes the schedule, and how its step size begins and falls."""
-    kind, final, how = s.schedule, s.options.final_lr, s.base.decreasing
+    kind, final, how = s.schedule, s.options.final_lr, s.base.non_cyclical
     make: Any = schedules.KINDS[kind]
     lr: Any = s.lr
     if kind in ("linear", "exponential"):

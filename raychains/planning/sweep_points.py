@@ -27,7 +27,7 @@ from raychains.planning.presets import default_arms
 from raychains.planning.sweep_plan import Asha, Point, SweepPlan, Values
 from raychains.store import Storage, initial_states
 from raychains.tasks import Task
-from raychains.tasks.defaults import defaults_of
+from raychains.tasks.user_defaults import defaults_of
 
 SPLIT = "val"
 """The split that decides between settings."""
@@ -286,9 +286,7 @@ def with_validation(options: R, given: Task | None) -> tuple[Task, R, list[str]]
         UserError: the task has no such split and nothing that can be held out.
     """
     task, notes = methods.make_task(options, options.task, given), []
-    held_out = (
-        "have data of which a part can be held out as the split val: a density has none, and its target decides nothing"
-    )
+    held_out = "have data of which a part can be held out as the split val: a density has none"
     require(not task.low_dimensional, "task", options.task, held_out)
     needs = f"task must have a split val, which a sweep decides on, got {options.task}"
     if SPLIT not in task.splits() and options.val_split is None:
@@ -445,7 +443,9 @@ def _metric(name: str, task: Task) -> Metric:
     if name not in known:
         raise unknown_name("metric", name, known)
     better = known[name].better
-    require(better != "neither", "metric", name, "have a better end: no value of this one is the best")
+    require(
+        better != "neither", "metric", name, "be one of which less or more is better: no value of this one is the best"
+    )
     return known[name]
 
 

@@ -41,10 +41,14 @@ class ArmStyle:
         shape = self.marker if markers else None
         return entry(self.label, color=self.colour, linestyle=self.line, marker=shape, markersize=5)
 
+    def style(self, *, size: float = 0.0, **changes: Any) -> dict[str, Any]:
+        """Return matplotlib's keywords of a line, with markers where they have a size, but for the changes."""
+        marks = {"marker": self.marker, "markersize": size} if size else {}
+        return {"color": self.colour, "linestyle": self.line, **marks, **changes}
+
     def plot(self, axis: Axes, x: Any, y: Any, *, size: float = 0.0, **changes: Any) -> None:
         """Draw a line in this style, with markers where they have a size, but for the changes."""
-        marks = {"marker": self.marker, "markersize": size} if size else {}
-        axis.plot(x, y, **{"color": self.colour, "linestyle": self.line, **marks, **changes})
+        axis.plot(x, y, **self.style(size=size, **changes))
 
 
 def in_one_panel(arms: Iterable[Arm]) -> dict[str, ArmStyle]:

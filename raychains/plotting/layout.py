@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +18,18 @@ from raychains.plotting.style import INK, MUTED, WIDTH
 
 COUNT = FuncFormatter(lambda v, _: f"{v:,.0f}")
 DASHED = (0, (4, 2))
-PLAIN = FuncFormatter(lambda v, _: f"{v:g}")
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def plain(value: float, _: int | None = None) -> str:
+    """A number as a tick's text: 1,000, 0.05, 10⁻⁵. Figures draw dollar signs as they are."""
+    if value <= 0 or 1e-3 <= value < 1e6:
+        return f"{value:,.10g}"
+    power = round(math.log10(value))
+    return "10" + str(power).translate(SUPERSCRIPTS) if math.isclose(value, 10.0**power) else f"{value:g}"
+
+
+PLAIN = FuncFormatter(plain)
 
 
 def panels(rows: int, columns: int, height: float, **share: Any) -> tuple[Figure, list[list[Axes]]]:
@@ -28,8 +40,8 @@ def panels(rows: int, columns: int, height: float, **share: Any) -> tuple[Figure
 
 
 def log_axis(axis: Any, subs: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
-    """Few, plain labels (0.01, 1, 50) on a logarithmic axis."""
-    axis.set_major_locator(LogLocator(base=10, subs=subs))
+    """Few, plain labels (0.01, 1, 50) on a logarithmic axis, at these multiples of powers of ten."""
+    axis.set_major_locator(LogLocator(base=10, subs=subs, numticks=7 if len(subs) == 1 else None))
     axis.set_major_formatter(PLAIN)
     axis.set_minor_locator(NullLocator())
 

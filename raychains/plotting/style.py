@@ -117,6 +117,7 @@ class Drawing:
     alt: str
     """A description of the figure, for those who cannot see it."""
     draw: Callable[[], Figure]
+    """A `raychains.plotting.charts.Chart`, or a function that draws what is none of its kinds."""
     data: Sequence[Mapping[str, Any]] = ()
     """The plotted numbers as rows, published as figures/<name>.parquet: what somebody needs to draw it again."""
 

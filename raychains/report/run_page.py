@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -15,11 +15,12 @@ from markupsafe import Markup
 import raychains
 from raychains.core.errors import RaychainsError, printable
 from raychains.inference.run_data import RunData
+from raychains.measures import Measure
 from raychains.planning import Comparison
 from raychains.plotting.style import Drawing, render
 from raychains.plotting.tables import html
 from raychains.report import run_summary, run_tables, suspicions
-from raychains.report.figures import FIGURES, sections
+from raychains.report.figures import sections
 from raychains.store import RunStore
 
 log = logging.getLogger(__name__)
@@ -44,20 +45,21 @@ class Figure:
 def write(
     store: RunStore,
     comparison: Comparison,
-    own: Mapping[str, Callable[[RunData], Drawing | None]] | None = None,
+    own: Iterable[Measure] = (),
 ) -> str:
     """Draw the report from what the store holds: ``report.html`` and ``figures/<name>.svg``, ``.png`` and ``.parquet``.
 
     Args:
         store: the run's folder.
         comparison: its arms.
-        own: figures of the user's measures by name, which the page shows under its last heading.
+        own: measures of the user whose figures the page shows, too.
 
     Returns where the page lies. It is complete in itself: styles and figures, which follow the reader's colour scheme,
     are inside it.
     """
     run = RunData(store, comparison)
-    figures, failed = drawn(store, {**FIGURES, **(own or {})}, run)
+    headings = sections(own)
+    figures, failed = drawn(store, {name: make for makers in headings.values() for name, make in makers.items()}, run)
     table, caption = run_tables.comparison(run)
     minor, views = run_tables.minor(run), run_tables.views(run)
     try:
@@ -79,7 +81,11 @@ def write(
         coordinates=html(coordinates, "coordinates", "results") if coordinates else "",
         views=html(views, "views", "views") if views else "",
         views_open=views is not None and len(views.rows) <= FEW_VIEWS,
-        sections={heading: [figures[name] for name in names] for heading, names in sections(figures).items()},
+        sections={
+            heading: [figures[name] for name in makers if name in figures]
+            for heading, makers in headings.items()
+            if figures.keys() & makers.keys()
+        },
         contents=len(figures) >= CONTENTS_FROM,
         failed=failed,
         failures=run_summary.failures(run),

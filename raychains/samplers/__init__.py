@@ -109,7 +109,10 @@ def variables(part: Part) -> Mapping[str, int]:
     for name in found:
         ok = isinstance(name, str) and VARIABLE.fullmatch(name) is not None
         require(
-            ok, f"variables of sampler {part.kind}", name, "be of lower-case letters a to z, as files are named by them"
+            ok,
+            f"variables of sampler {part.kind}",
+            name,
+            "consist of lower-case letters a to z, because files are named after them",
         )
     return found
 

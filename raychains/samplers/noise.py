@@ -48,7 +48,7 @@ class Noise:
         dtype = p.dtype
         wide = dtype if dtype in DTYPES else torch.promote_types(dtype, torch.float32)
         if p.is_cpu:
-            drawn = self._sequence(wide).draw(p)
+            drawn = self.sequence(wide).draw(p)
         else:
             drawn = torch.empty_like(p, dtype=wide).normal_(generator=self.generator(p.device))
         return drawn if wide == dtype else drawn.to(dtype)
@@ -62,7 +62,7 @@ class Noise:
     def add(self, tensors: list[Tensor], std: float) -> None:
         """Add fresh noise of standard deviation ``std`` to each tensor in place, without a temporary of its size."""
         if _large(tensors) and _plain(tensors):
-            self._sequence(tensors[0].dtype).add([t.detach().view(-1).numpy() for t in tensors], std)
+            self.sequence(tensors[0].dtype).add([t.detach().view(-1).numpy() for t in tensors], std)
         else:
             torch._foreach_add_(tensors, self.all_like(tensors), alpha=std)
 
@@ -70,7 +70,7 @@ class Noise:
         """Overwrite each of ``draws``, [n, numbers], a sampler's row in a pack, with what `like` of so many numbers
         gives next."""
         if draws.is_cpu:
-            self._sequence(draws.dtype).add(list(draws.numpy()), None)
+            self.sequence(draws.dtype).fill(list(draws.numpy()))
             return
         for draw in draws:
             draw.normal_(generator=self.generator(draws.device))
@@ -91,7 +91,8 @@ class Noise:
             self._generators[device] = made
         return self._generators[device]
 
-    def _sequence(self, dtype: torch.dtype) -> Normals:
+    def sequence(self, dtype: torch.dtype) -> Normals:
+        """Return the CPU's sequence of a dtype."""
         if dtype not in self._normals:
             self._normals[dtype] = Normals(self.seed, dtype)
         return self._normals[dtype]
@@ -117,7 +118,7 @@ class Noise:
         """
         if "positions" not in state:
             raise UserError(
-                "the sampler's state was saved by an older version, whose noise was another: it cannot go on"
+                "the sampler's state was saved by an older version, which drew other noise: it cannot be continued"
             )
         noise = cls(state["seed"])
         for name, position in state["positions"].items():

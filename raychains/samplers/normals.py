@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import accumulate
@@ -60,25 +60,27 @@ class Normals:
             self.position += count
             return self._kept.as_strided(p.shape, p.stride(), begin)  # one call: what is small is drawn often
         drawn = torch.empty(p.shape, dtype=self._dtype)
-        self.add([drawn.view(-1).numpy()], None)
+        self.fill([drawn.view(-1).numpy()])
         return drawn
 
-    def add(self, targets: Sequence[Array], scale: float | None) -> None:
-        """Add the next numbers times ``scale`` to 1-D arrays of this dtype, in their order; with None overwrite
-        them."""
+    def fill(self, targets: Sequence[Array]) -> None:
+        """Overwrite 1-D arrays of this dtype with the next numbers, in their order."""
         *starts, count = accumulate((len(t) for t in targets), initial=0)
 
         def use(begin: int, numbers: Array, spare: Array) -> None:
-            if scale is not None:
-                numbers = np.multiply(numbers, scale, out=spare[: len(numbers)])
-            which = bisect_right(starts, begin) - 1
-            while len(numbers):
-                target = targets[which][begin - starts[which] :][: len(numbers)]
-                if scale is None:
-                    target[:] = numbers[: len(target)]
-                else:
-                    target += numbers[: len(target)]
-                begin, numbers, which = begin + len(target), numbers[len(target) :], which + 1
+            for target, part in _pieces(targets, starts, begin, numbers):
+                target[:] = part
+
+        self._pass_on(count, use)
+
+    def add(self, targets: Sequence[Array], scale: float) -> None:
+        """Add the next numbers times ``scale`` to 1-D arrays of this dtype, in their order."""
+        *starts, count = accumulate((len(t) for t in targets), initial=0)
+
+        def use(begin: int, numbers: Array, spare: Array) -> None:
+            numbers = np.multiply(numbers, scale, out=spare[: len(numbers)])
+            for target, part in _pieces(targets, starts, begin, numbers):
+                target += part
 
         self._pass_on(count, use)
 
@@ -116,6 +118,18 @@ class Normals:
         for other in others:
             other.result()
         self.position = end
+
+
+def _pieces(
+    targets: Sequence[Array], starts: Sequence[int], begin: int, numbers: Array
+) -> Iterator[tuple[Array, Array]]:
+    """Yield the parts of the arrays, which lie one after another at ``starts``, from ``begin`` on, each with its
+    numbers."""
+    which = bisect_right(starts, begin) - 1
+    while len(numbers):
+        target = targets[which][begin - starts[which] :][: len(numbers)]
+        yield target, numbers[: len(target)]
+        begin, numbers, which = begin + len(target), numbers[len(target) :], which + 1
 
 
 class _Maker:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import re
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,35 +21,24 @@ from raychains.planning import Arm, Comparison, gradient_evaluations
 from raychains.planning.sweep_plan import WAITING
 from raychains.status.state import (
     ArmState,
+    ChainPhase,
     ChainState,
     DriverState,
     Line,
     Phase,
-    Progress,
     RunState,
     State,
     StoreState,
     SweepState,
 )
-from raychains.store import ChainStore, RunStore, Storage, SweepStore, split_run_path
-from raychains.store.chain_store import History, preemptions, progress_record, valid_checkpoints
+from raychains.store import RunStore, Storage, SweepStore, split_run_path
+from raychains.store.chain_store import ChainListing, preemptions
 from raychains.store.leases import SECOND, Entry, Leases, Watch
-
-log = logging.getLogger(__name__)
 
 AT_ONCE = 16
 """Chains that are read at the same time: on an object store each read is a wait."""
 PATIENCE = Patience(total=10.0)
 """For storage that does not answer: a user waits for this."""
-TAIL = 4096
-"""Bytes of a progress file that are read: its last records."""
-RECORDS = 20
-"""Workers of a chain whose records are read, the newest ones."""
-_SAMPLE = re.compile(r"samples/(\d+)-([a-z]+)-\d+\.safetensors")
-_ATTEMPT = re.compile(r"incarnations/(\d+)\.json")
-_PROGRESS = re.compile(r"progress/(\d+)-(\d+)\.jsonl")
-Files = Mapping[str, tuple[int, int]]
-"""Bytes and time of the last change by name."""
 
 
 def status_of(path: str) -> State:
@@ -80,67 +67,23 @@ class _RunContext:
     """The time of that record, nanoseconds; a worker that began later makes it history."""
 
 
-class _ChainFolder:
-    """A chain's folder: one listing, and the records of its newest workers."""
-
-    def __init__(self, root: Storage, digest: str) -> None:
-        self._root, self._place, self._store = root, f"chains/{digest}", ChainStore(root, digest)
-        self.files: Files = root.below(self._place)
-        self.attempts = sorted(int(m[1]) for name in self.files if (m := _ATTEMPT.fullmatch(name)))
-        self.records = {number: self._store.attempt_or_empty(number) for number in self.attempts[-RECORDS:]}
-        self.newest: Mapping[str, Any] = self.records[self.attempts[-1]] if self.attempts else {}
-        steps = {number: record.get("from_step") for number, record in self.records.items()}
-        self._history = History({number: step for number, step in steps.items() if isinstance(step, int)})
-        hosts = [record.get("host") for record in self.records.values()]
-        self.hosts = tuple(dict.fromkeys(host for host in hosts if isinstance(host, str)))
-        self.begun = max((self.files[f"incarnations/{n}.json"][1] for n in self.attempts), default=0)
-        """The time at which the last worker began, nanoseconds."""
-        self.samples = len({(m[1], m[2]) for name in self.files if (m := _SAMPLE.fullmatch(name))})
-        """Samples that are there; of one drawn twice, one. Files are not opened, so torn ones count."""
-
-    def checkpoint(self) -> tuple[int | None, int | None]:
-        """Return the step and the time (nanoseconds) of the newest valid checkpoint; None of none."""
-        folder = "checkpoints/"
-        found = {n.removeprefix(folder): t for n, (_, t) in self.files.items() if n.startswith(folder)}
-        valid = valid_checkpoints(found, self._history)
-        return (valid[-1].step, found[valid[-1].name]) if valid else (None, None)
-
-    def progress(self) -> dict[str, Any]:
-        """Return fields of `ChainState` from the newest progress file that still counts, passing over superseded
-        records."""
-        found = sorted((int(m[2]), int(m[1]), name) for name in self.files if (m := _PROGRESS.fullmatch(name)))
-        for attempt, _, name in reversed(found):
-            path = f"{self._place}/{name}"
-            start = max(0, self.files[name][0] - TAIL)
-            try:
-                text = self._root.read_range(path, start, TAIL)
-            except FileNotFoundError:
-                continue
-            read = [progress_record(line) for line in text.splitlines()[1 if start else 0 :]]
-            if None in read:
-                log.warning("passed over in part, since it is torn or altered: %s", self._root.location(path))
-            records = [r for r in read if r is not None and not self._history.superseded(attempt, r["step"])]
-            if records:
-                return _fields(records[0], records[-1])
-        return {}
-
-    def diagnosis(self) -> str | None:
-        """Return the sentence on a divergence, where there was one."""
-        if any(name.startswith("diagnoses/") for name in self.files) and (found := self._store.diagnoses()):
-            # A newer one, or none of ours.
-            with contextlib.suppress(UserError, TypeError, ValueError, KeyError, AttributeError):
-                return Diagnosis.from_json(found[-1]).sentence()
-        return None
+def _diagnosis(folder: ChainListing) -> str | None:
+    """Return the sentence on a divergence, where there was one."""
+    if folder.diverged and (found := folder.store.diagnoses()):
+        # A newer one, or none of ours.
+        with contextlib.suppress(UserError, TypeError, ValueError, KeyError, AttributeError):
+            return Diagnosis.from_json(found[-1]).sentence()
+    return None
 
 
 def _chain_state(root: Storage, spec: ChainSpec, run: _RunContext) -> ChainState:
-    digest, folder = spec.digest, _ChainFolder(root, spec.digest)
-    progress, (checkpoint, saved) = folder.progress(), folder.checkpoint()
+    digest, folder = spec.digest, ChainListing(root, spec.digest)
+    progress, (checkpoint, saved) = _fields(folder.last_progress()), folder.checkpoint()
     changed = max((changed for _, changed in folder.files.values()), default=None)
     samples, expected, cost = folder.samples, expected_samples(spec), gradient_evaluations(spec)
     state, reason = _state(digest, run, folder, samples >= expected)
     if state == "failed" and reason is None:
-        reason = folder.diagnosis()
+        reason = _diagnosis(folder)
     resumed = folder.newest.get("from_step")
     known = [progress.get("step", 0), resumed if isinstance(resumed, int) else 0, checkpoint or 0]
     whole = state == "finished" and spec.early_stop is None
@@ -169,7 +112,7 @@ def _chain_state(root: Storage, spec: ChainSpec, run: _RunContext) -> ChainState
     )
 
 
-def _state(digest: str, run: _RunContext, folder: _ChainFolder, complete: bool) -> tuple[Progress, str | None]:
+def _state(digest: str, run: _RunContext, folder: ChainListing, complete: bool) -> tuple[ChainPhase, str | None]:
     if complete:
         return "finished", None
     if digest in run.given_up or (digest in run.failed and folder.begun <= run.failed_at):
@@ -179,7 +122,11 @@ def _state(digest: str, run: _RunContext, folder: _ChainFolder, complete: bool) 
     return ("running" if folder.newest.get("driver_id") in run.living else "stopped"), None
 
 
-def _fields(first: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
+def _fields(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return fields of `ChainState` from a chain's last progress records."""
+    if not records:
+        return {}
+    first, last = records[0], records[-1]
     steps, seconds = last["step"] - first["step"], last["seconds"] - first["seconds"]
     if steps <= 0 or seconds <= 0:
         steps, seconds = last["step"], last["seconds"]

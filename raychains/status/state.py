@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Progress = Literal["waiting", "running", "finished", "stopped", "failed"]
+ChainPhase = Literal["waiting", "running", "finished", "stopped", "failed"]
 """States of a chain: ``stopped`` began and no driver runs it, ``waiting`` never began."""
 Phase = Literal["running", "finished", "stopped", "lost"]
 """States of a run: ``lost``: the driver did not end, and has not renewed its entry for a minute."""
@@ -33,7 +33,7 @@ class ChainState:
     """One chain; fields that its files do not hold yet are None."""
 
     digest: str
-    state: Progress
+    state: ChainPhase
     step: int = 0
     steps: int
     cycle: int | None = None
@@ -104,7 +104,7 @@ class RunState:
     """Bytes of its chains' folders and its own."""
     kind: Literal["run"] = field(default="run", init=False)
 
-    def count(self, state: Progress) -> int:
+    def count(self, state: ChainPhase) -> int:
         """Return the number of chains in one state."""
         return sum(chain.state == state for chain in self.chains)
 

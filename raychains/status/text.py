@@ -9,9 +9,9 @@ from typing import Literal
 
 from raychains.callbacks.event_data import plain
 from raychains.core import duration
-from raychains.status.state import ChainState, DriverState, Line, Progress, RunState, State, StoreState, SweepState
+from raychains.status.state import ChainPhase, ChainState, DriverState, Line, RunState, State, StoreState, SweepState
 
-ORDER: tuple[Progress, ...] = ("failed", "running", "stopped", "waiting", "finished")
+ORDER: tuple[ChainPhase, ...] = ("failed", "running", "stopped", "waiting", "finished")
 """The most urgent first."""
 COLUMNS: Mapping[str, tuple[str, Literal["left", "right"]]] = {
     "chain": ("chain {}", "left"),

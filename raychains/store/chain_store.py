@@ -1,4 +1,4 @@
-"""One chain's folder: spec, attempts, samples, checkpoints and progress, all immutable files.
+"""One chain's folder: spec, attempts, samples, checkpoints and progress, all immutable files, and its listing.
 
 File names carry the attempt, so that a worker believed dead cannot overwrite its successor's files. A chain is one
 path: what an attempt wrote after the step from which a later attempt resumed is superseded and does not
@@ -46,6 +46,10 @@ SPAN = 1_000_000
 """Attempt numbers that share an ordinal where names cannot be created exclusively."""
 READERS = 16
 """Chains that are read at once: an object store takes tens of milliseconds for each answer."""
+RECORDS = 20
+"""Attempts of a chain whose records a `ChainListing` reads, the newest ones."""
+TAIL = 4096
+"""Bytes of a progress file that a `ChainListing` reads: its last records."""
 _SAMPLE = re.compile(r"(\d+)-([a-z]+)-(\d+)\.safetensors")
 _ATTEMPT = re.compile(r"(\d+)\.json")
 _PROGRESS = re.compile(r"(\d+)-(\d+)\.jsonl")
@@ -473,6 +477,60 @@ class ChainStore:
         except FileNotFoundError:
             return None
         return _decode_index(data, self.last_attempt(), self.location(name))
+
+
+class ChainListing:
+    """A chain's folder by one listing; of its files only the newest attempts' records and the end of a progress file
+    are read."""
+
+    def __init__(self, root: Storage, digest: str) -> None:
+        self.store, self._root, self._folder = ChainStore(root, digest), root, f"chains/{digest}"
+        self.files: Mapping[str, tuple[int, int]] = root.below(self._folder)
+        """Bytes and time of the last change, nanoseconds, by name."""
+        self.attempts = sorted(int(m[1]) for m in self._names("incarnations", _ATTEMPT))
+        self.records = {n: self.store.attempt_or_empty(n) for n in self.attempts[-RECORDS:]}
+        self.newest: Mapping[str, Any] = self.records[self.attempts[-1]] if self.attempts else {}
+        hosts = [record.get("host") for record in self.records.values()]
+        self.hosts = tuple(dict.fromkeys(host for host in hosts if isinstance(host, str)))
+        """Hosts of these attempts, each once, the newest last."""
+        self.begun = max((self.files[f"incarnations/{n}.json"][1] for n in self.attempts), default=0)
+        """The time at which the last attempt began, nanoseconds."""
+        self.samples = len({(m[1], m[2]) for m in self._names("samples", _SAMPLE)})
+        """Samples that are there; of one drawn twice, one. Files are not opened, so torn ones count."""
+        steps = {n: record.get("from_step") for n, record in self.records.items()}
+        self._history = History({n: step for n, step in steps.items() if isinstance(step, int)})
+
+    def _names(self, folder: str, pattern: re.Pattern[str]) -> list[re.Match[str]]:
+        below = (name.removeprefix(f"{folder}/") for name in self.files if name.startswith(f"{folder}/"))
+        return [m for name in below if (m := pattern.fullmatch(name))]
+
+    @property
+    def diverged(self) -> bool:
+        """True if the folder holds the diagnosis of a divergence."""
+        return bool(self._names("diagnoses", _DIAGNOSIS))
+
+    def checkpoint(self) -> tuple[int | None, int | None]:
+        """Return the step and the time (nanoseconds) of the newest valid checkpoint; None of none."""
+        valid = valid_checkpoints((m[0] for m in self._names("checkpoints", _CHECKPOINT)), self._history)
+        return (valid[-1].step, self.files[f"checkpoints/{valid[-1].name}"][1]) if valid else (None, None)
+
+    def last_progress(self) -> list[dict[str, Any]]:
+        """Return the last records of the newest progress file that still counts, superseded ones left out."""
+        found = sorted((int(m[2]), int(m[1]), f"progress/{m[0]}") for m in self._names("progress", _PROGRESS))
+        for attempt, _, name in reversed(found):
+            path = f"{self._folder}/{name}"
+            start = max(0, self.files[name][0] - TAIL)
+            try:
+                text = self._root.read_range(path, start, TAIL)
+            except FileNotFoundError:
+                continue
+            read = [progress_record(line) for line in text.splitlines()[1 if start else 0 :]]
+            if None in read:
+                log.warning("passed over in part, since it is torn or altered: %s", self._root.location(path))
+            records = [r for r in read if r is not None and not self._history.superseded(attempt, r["step"])]
+            if records:
+                return records
+        return []
 
 
 def preemptions(attempts: Mapping[int, Mapping[str, Any]]) -> int:

@@ -377,8 +377,8 @@ class Storage:
             folder, root = os.path.realpath(os.path.dirname(path)), os.path.realpath(self._base)
             if os.path.commonpath([folder, root]) != root:
                 raise StorageRefused(
-                    f"store must hold its folders itself, got a link at {os.path.dirname(path)!r} that leads to "
-                    f"{folder!r}: nothing is written there"
+                    f"store must not contain links to other folders, got one at {os.path.dirname(path)!r} that leads "
+                    f"to {folder!r}: nothing is written there"
                 )
 
     def _remove_part(self, path: str, data: bytes) -> None:

@@ -13,41 +13,8 @@ from raychains.core.spec import TaskSpec
 from raychains.core.user_code import imported, is_ours, load, path_of
 from raychains.tasks import task_cache
 from raychains.tasks.base import LogDensity, PredictiveTask, Task
-
-NAMES: dict[str, str] = {
-    "digits": "raychains.tasks.digits:Digits",
-    "mixture25": "raychains.tasks.mixture:Mixture25",
-    "gaussian": "raychains.tasks.gaussian:Gaussian",
-    "two-modes": "raychains.tasks.two_modes:TwoModes",
-    "linear-regression": "raychains.tasks.linear_regression:LinearRegression",
-    "blr-australian": "raychains.tasks.logistic_regression:Australian",
-    "blr-german": "raychains.tasks.logistic_regression:German",
-    "blr-heart": "raychains.tasks.logistic_regression:Heart",
-    "uci-airfoil": "raychains.tasks.uci:Airfoil",
-    "uci-bikesharing": "raychains.tasks.uci:BikeSharing",
-    "uci-concrete": "raychains.tasks.uci:Concrete",
-    "uci-energy": "raychains.tasks.uci:Energy",
-    "uci-protein": "raychains.tasks.uci:Protein",
-    "uci-yacht": "raychains.tasks.uci:Yacht",
-    "mnist-mlp": "raychains.tasks.images:MnistMlp",
-    "mnist-cnn": "raychains.tasks.images:MnistCnn",
-    "mnist-1v7": "raychains.tasks.mnist_1v7:OneVersusSeven",
-    "fashion-mnist-mlp": "raychains.tasks.images:FashionMnistMlp",
-    "cifar10-resnet18": "raychains.tasks.images:Cifar10ResNet18",
-    "cifar100-resnet18": "raychains.tasks.images:Cifar100ResNet18",
-    "cifar10-resnet18-frn": "raychains.tasks.images:Cifar10ResNet18Frn",
-    "cifar10-resnetpp56": "raychains.tasks.images:Cifar10ResNetPlus",
-    "cifar10-lenet": "raychains.tasks.images:Cifar10LeNet",
-    "cifar100-lenet": "raychains.tasks.images:Cifar100LeNet",
-    "cifar10-resnet20": "raychains.tasks.images:Cifar10ResNet20",
-    "cifar10-resnet20-frn-silu": "raychains.tasks.images:Cifar10ResNet20FrnSilu",
-    "imagenet-resnet50": "raychains.tasks.prepared:ImageNetResNet50",
-    "imagenet-resnetpp50": "raychains.tasks.prepared:ImageNetResNetPlus50",
-    "imagefolder-lenet": "raychains.tasks.prepared:FolderLeNet",
-    "imagefolder-resnet18": "raychains.tasks.prepared:FolderResNet18",
-    "imagefolder-resnet50": "raychains.tasks.prepared:FolderResNet50",
-    "imagefolder-resnetpp": "raychains.tasks.prepared:FolderResNetPlus",
-}
+from raychains.tasks.fingerprint import changed
+from raychains.tasks.names import NAMES
 
 __all__ = [
     "NAMES",
@@ -144,7 +111,7 @@ def build(spec: TaskSpec) -> Task:
     if task.revision != spec.revision:
         raise UserError(f"task {spec.kind} revision must be {task.revision} for this version, got {spec.revision}")
     if task.fingerprint != spec.fingerprint:
-        raise UserError(f"task {spec.kind}: {task_cache.changed(task.spec(), spec)}")
+        raise UserError(f"task {spec.kind}: {changed(task.spec(), spec)}")
     return task
 
 

@@ -22,7 +22,7 @@ from raychains.evaluation import moments
 from raychains.evaluation.evaluation import Array, Evaluation
 from raychains.evaluation.exact import Exact
 from raychains.tasks.base import LogDensity, Position, Variable
-from raychains.tasks.task_cache import check_own_name, checked_defaults, fingerprint
+from raychains.tasks.fingerprint import check_own_name, checked_defaults, fingerprint
 
 AT_ONCE = 4_000_000
 """Rows of data, over all points, that are evaluated together: bounds the memory of evaluations at many points."""

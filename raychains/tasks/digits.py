@@ -69,7 +69,7 @@ class Digits(PredictiveTask):
         samples_per_cycle=3,
         repeats=5,
         weight_decay=1e-3,
-        decreasing={"gamma": 1.0, "decay": 10.0, "noise_from": 0.75, "epochs_per_sample": 10},
+        non_cyclical={"gamma": 1.0, "decay": 10.0, "noise_from": 0.75, "epochs_per_sample": 10},
         sampler_settings={
             "emcmc": {"eta": 0.01},
             "entropy-sgd": {"inner_steps": 5, "inner_lr": 0.3},

@@ -252,7 +252,7 @@ def _mnist(lr: float) -> Defaults:
         cycle_thinning=0.5,
         repeats=1,
         weight_decay=1e-4,
-        decreasing=SMALL,
+        non_cyclical=SMALL,
         sampler_settings={"emcmc": {"eta": 4e-4}},
         eta_for=50_000,
     )
@@ -277,7 +277,7 @@ def _cifar(data: ImageData, *, step: float = 0.5, bsam: float | None = None, bsa
         repeats=1,
         weight_decay=5e-4,
         temperature=1 / 50_000,
-        decreasing=LATE,
+        non_cyclical=LATE,
         sampler_settings={
             "sghmc": {"momentum": 0.1},
             "emcmc": {"eta": eta},
@@ -444,7 +444,7 @@ class Cifar10ResNet20FrnSilu(ImageTask):
         exploration=0.8,
         samples_per_cycle=3,
         repeats=1,
-        decreasing=LATE,
+        non_cyclical=LATE,
         sampler_settings={"sghmc": {"momentum": 0.1}, "emcmc": {"eta": 4e-4}},
         eta_for=40_000,
     )
@@ -499,7 +499,7 @@ class Cifar10ResNetPlus(ImageTask):
         exploration=0.8,
         samples_per_cycle=3,
         repeats=1,
-        decreasing=LATE,
+        non_cyclical=LATE,
         sampler_settings={"emcmc": {"eta": 4e-4}},
         eta_for=40_000,
     )

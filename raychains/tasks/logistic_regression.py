@@ -42,7 +42,7 @@ def _defaults(sgld: float, sghmc: float) -> Defaults:
         lr={**density_rates(sgld, decreasing=5 * sgld, gradient=0.05), **own},
         steps=6_000,
         exploration=1 / 6,
-        decreasing={"gamma": 0.55, "decay": 10.0, "epochs_per_sample": 1.2},
+        non_cyclical={"gamma": 0.55, "decay": 10.0, "epochs_per_sample": 1.2},
     )
 
 

@@ -48,7 +48,7 @@ class OneVersusSeven(ImageTask):
         cycle_thinning=0.25,
         repeats=1,
         weight_decay=1e-4,
-        decreasing={"gamma": 1.0, "decay": 10.0, "epochs_per_sample": 0.25},
+        non_cyclical={"gamma": 1.0, "decay": 10.0, "epochs_per_sample": 0.25},
         sampler_settings={"emcmc": {"eta": 1.0}, "entropy-sgd": {"inner_lr": 0.03}, "entropy-sgld": {"inner_lr": 0.03}},
     )
 

@@ -25,9 +25,9 @@ from raychains.evaluation.evaluation import Evaluation, Metric
 from raychains.tasks import user_model
 from raychains.tasks.base import PredictiveTask, Task
 from raychains.tasks.examples import check_apart, check_loss, check_mean, varied
+from raychains.tasks.fingerprint import check_own_name, checked_defaults, fingerprint, model_parts
 from raychains.tasks.likelihoods import Likelihood, likelihood
 from raychains.tasks.splits import LazySplits, divide, divide_groups, sizes
-from raychains.tasks.task_cache import check_own_name, checked_defaults, fingerprint, model_parts
 from raychains.tasks.user_dataset import UserDataset
 
 ARGUMENTS = {"train": "train_set", "test": "test_set", "val": "val"}

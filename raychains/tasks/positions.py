@@ -35,7 +35,9 @@ class PerPosition(Likelihood):
 
     def __init__(self, axis: int = -1, ignore_index: int = -100) -> None:
         ok = is_int(axis) and axis in (-1, 1)
-        require(ok, "axis", axis, "be -1 or 1: classes last, as of words, or behind the examples, as of pixels")
+        require(
+            ok, "axis", axis, "be -1 or 1: classes on the last axis, as for words, or on the second one, as for pixels"
+        )
         require(is_int(ignore_index), "ignore_index", ignore_index, "be an integer, the label of what is left out")
         self.axis, self.ignore_index = axis, ignore_index
         self.name = f"positions, axis {axis}, ignoring {ignore_index}"

@@ -112,7 +112,7 @@ def _defaults(
         exploration=0.8,
         samples_per_cycle=5,
         repeats=1,
-        decreasing=SMALL,
+        non_cyclical=SMALL,
     )
 
 

@@ -39,7 +39,7 @@ def main(rank: int, size: int, port: int, out: Path, plan: dict[str, Any]) -> No
             if plan.get("hang") == rank and chain.step >= plan["at"]:
                 time.sleep(plan["timeout"] + 2)
             if plan.get("leave") == rank and chain.step >= plan["at"]:
-                group.leave("its own trouble", lost=plan["lost"])
+                group.abort("its own trouble", lost=plan["lost"])
                 raise ValueError("its own trouble")
             events = chain.advance(lambda: rank == 0 and chain.step in plan.get("pauses", ()))
             told["samples"] += [tensors_sha256(e.tensors) for e in events if isinstance(e, Sample)]

@@ -15,10 +15,11 @@ from torch import Tensor
 
 from raychains import tasks
 from raychains.chain.chain import Chain
+from raychains.chain.random_streams import stream_seed
 from raychains.core.config import Run
 from raychains.core.rng import GLOBALS
 from raychains.core.sample import Progress, Sample
-from raychains.core.spec import ChainSpec, EarlyStop, stream_seed
+from raychains.core.spec import ChainSpec, EarlyStop
 from raychains.planning import methods
 from raychains.tasks import Task
 from tests.chain.chain_cases import run

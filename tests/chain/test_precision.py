@@ -20,9 +20,9 @@ from raychains.chain import precision
 from raychains.chain.chain import Chain
 from raychains.chain.divergence import Diverged
 from raychains.chain.divergence_replay import diagnose
+from raychains.chain.random_streams import stream_seed
 from raychains.core.config import Run
 from raychains.core.sample import Progress, Sample
-from raychains.core.spec import stream_seed
 from raychains.data.source import EpochOrder
 from raychains.planning import methods
 from raychains.schedules import Cyclical

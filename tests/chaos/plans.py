@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from raychains.core.spec import ChainSpec, stream_seed
+from raychains.chain.random_streams import stream_seed
+from raychains.core.spec import ChainSpec
 
 MOMENTS = ("before", "half", "written", "torn", "renamed", "returned")
 """Of a publish: before anything is written; half of the temporary file is; all of it; half of the bytes under the final

@@ -164,7 +164,7 @@ def test_a_run_of_a_sampler_that_is_gone_is_refused_in_one_line_and_others_are_r
     for digest, spec in json.loads(text)["comparison"]["chains"].items():
         text = text.replace(digest, digest_of(spec))
     plan.write_text(text)
-    gone = f"sampler {sampler} is gone since this version: use mclmc or mile"
+    gone = f"sampler {sampler} was removed in this version: use mclmc or mile"
     for command in ("report store/runs/finished", f"run --sampler {sampler}", f"compare --sampler sgld {sampler}"):
         assert main(shlex.split(command)) == 2 and gone in capsys.readouterr().err, command
     with refused(gone):

@@ -101,14 +101,14 @@ def test_no_event_looks_at_all_chains() -> None:
     assert looked[0] == looked[1] > 0
 
 
-class Counted(dict[str, c.ChainState]):
+class Counted(dict[str, c.TrackedChain]):
     looks = 0
 
-    def __getitem__(self, digest: str) -> c.ChainState:
+    def __getitem__(self, digest: str) -> c.TrackedChain:
         self.looks += 1
         return super().__getitem__(digest)
 
-    def get(self, digest: str, default: object = None) -> c.ChainState | None:  # type: ignore[override]
+    def get(self, digest: str, default: object = None) -> c.TrackedChain | None:  # type: ignore[override]
         self.looks += 1
         return super().get(digest)
 
@@ -179,7 +179,7 @@ def test_a_chain_ends_with_the_one_that_it_starts_at_in_one_line(how: str) -> No
     if how == "lost":
         told = machine.handle(c.SlotLost(1, "Traceback\nits node is gone"))
     elif how == "left":
-        machine.handle(c.NodeLeaves(1))
+        machine.handle(c.NodeDraining(1))
         told = machine.handle(c.Ended("a", 1, "stopped"))
     else:
         outcome: Any = {"dropped": "diverged"}.get(how, how)

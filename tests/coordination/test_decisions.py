@@ -212,10 +212,10 @@ def running(m: Coordinator, slot: int) -> c.Start:
 def test_a_chain_leaves_a_node_that_will_be_gone_and_goes_on_first_elsewhere() -> None:
     m = machine("a", "b")
     assert running(m, 0) == c.Start(0, "a", 1)
-    assert m.handle(c.NodeLeaves(0)) == [c.Stop(0, "a")]
-    assert m.handle(c.NodeLeaves(0)) == [], "once"
+    assert m.handle(c.NodeDraining(0)) == [c.Stop(0, "a")]
+    assert m.handle(c.NodeDraining(0)) == [], "once"
     assert m.handle(c.Ended("a", 1, "stopped")) == [c.Release(0)], "it takes no other chain"
-    assert running(m, 1) == c.Start(1, "a", 2) and not m.leaving
+    assert running(m, 1) == c.Start(1, "a", 2) and not m.draining
     assert m.chains["a"].preemptions == 1 and m.chains["a"].failures == 0
 
 
@@ -223,7 +223,7 @@ def test_a_loss_on_such_a_node_is_no_failure() -> None:
     m = machine("a", max_failures=0)
     for slot in range(5):
         running(m, slot)
-        m.handle(c.NodeLeaves(slot))
+        m.handle(c.NodeDraining(slot))
         assert m.handle(c.SlotLost(slot, "its node has died")) == []
     assert m.chains["a"].preemptions == 5 and m.with_status("waiting") == ["a"]
     running(m, 5)
@@ -234,7 +234,7 @@ def test_preemptions_have_a_limit_of_their_own() -> None:
     m = Claiming({"a": 0}, max_preemptions=1)
     for slot in range(2):
         start = running(m, slot)
-        m.handle(c.NodeLeaves(slot))
+        m.handle(c.NodeDraining(slot))
         said = m.handle(c.Ended("a", start.attempt, "stopped"))
     assert said == [c.Fail("a", "it had to leave its node 2 times"), c.Release(1)] and m.over
 
@@ -242,15 +242,15 @@ def test_preemptions_have_a_limit_of_their_own() -> None:
 def test_who_claims_a_chain_for_a_slot_that_leaves_puts_it_back() -> None:
     m = Coordinator(["a"])
     assert m.handle(c.SlotReady(0)) == [c.Claim(0, "a")]
-    assert m.handle(c.NodeLeaves(0)) == []
+    assert m.handle(c.NodeDraining(0)) == []
     assert m.handle(c.Claimed(0, "a", 1)) == [c.Release(0)] and list(m.queue) == ["a"]
-    assert m.handle(c.NodeLeaves(3)) == [c.Release(3)], "a worker that is not up yet"
+    assert m.handle(c.NodeDraining(3)) == [c.Release(3)], "a worker that is not up yet"
 
 
 def test_chains_that_the_user_stops_stay_stopped_on_a_node_that_leaves() -> None:
     m = machine("a")
     running(m, 0)
-    m.handle(c.NodeLeaves(0))
+    m.handle(c.NodeDraining(0))
     m.handle(c.StopAsked())
     assert m.handle(c.Ended("a", 1, "stopped")) == [c.Release(0)] and m.with_status("stopped") == ["a"] and m.over
 
@@ -258,7 +258,7 @@ def test_chains_that_the_user_stops_stay_stopped_on_a_node_that_leaves() -> None
 def test_a_chain_that_ends_on_a_node_that_leaves_has_ended() -> None:
     m = machine("a", "b")
     running(m, 0)
-    m.handle(c.NodeLeaves(0))
+    m.handle(c.NodeDraining(0))
     assert m.handle(c.Ended("a", 1, "finished")) == [c.Release(0)]
     assert m.with_status("finished") == ["a"] and m.with_status("waiting") == ["b"]
 

@@ -6,11 +6,12 @@ import dataclasses
 import itertools
 import json
 import pickle
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from raychains.core.spec import ChainSpec, EarlyStop, Environment, Part, TaskSpec, stream_seed
+from raychains.chain.random_streams import Purpose, stream_seed
+from raychains.core.spec import ChainSpec, EarlyStop, Environment, Part, TaskSpec
 from tests.checks import refused
 
 SPEC = ChainSpec(
@@ -212,7 +213,7 @@ def test_environment_is_json() -> None:
     assert Environment(**json.loads(json.dumps(environment.to_json()))) == environment
 
 
-PURPOSES: Any = ("init", "order", "augmentation", "noise", "dropout")
+PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 
 
 def test_random_streams_never_depend_on_the_arm() -> None:

@@ -11,10 +11,10 @@ import pytest
 import raychains as rc
 from raychains.chain.chain import Chain
 from raychains.chain.pack import Pack
+from raychains.chain.random_streams import stream_seed
 from raychains.cli import main
 from raychains.core.errors import ChainsFailed
 from raychains.core.sample import Sample, tensors_sha256
-from raychains.core.spec import stream_seed
 from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage
 from tests.chain.test_pack import Stepping, together

@@ -43,7 +43,7 @@ compare --checkpoint-every soon | seconds or with a unit as in 60s, 5min or 1h, 
 run --checkpoint-every 5m | --checkpoint-every must be a finite number above 0
 run --slot-timeout soon | --slot-timeout must be a finite number above 0, in seconds or with a unit
 run --concurrent 0 | --concurrent must be an integer of at least 1, got 0
-run --accelerator-type T4 --gpus-per-chain 0 | --accelerator-type must be left out where nothing
+run --accelerator-type T4 --gpus-per-chain 0 | --accelerator-type must be left out if nothing
 reproduce | NAMES must be all or some of fig1
 reproduce tabel2 | got 'tabel2'; did you mean 'table2'?
 reproduce fig1 --scale small | --scale must be one of cpu, gpu, paper, smoke, got 'small'
@@ -80,11 +80,11 @@ run --tensorboard s3://bucket/x | --tensorboard must be a local folder, got 's3:
 sweep --evaluators 2 | --evaluators must be left out of a sweep, got 2: each trial evaluates its own samples
 sweep --gpus-per-evaluator .5 | --gpus-per-evaluator must be left out of a sweep, got 0.5
 sweep --keep-predictions all | --keep-predictions must be left out of a sweep, got 'all'
-sweep --budget 8 | --budget is gone since this version: use --epochs
+sweep --budget 8 | --budget was removed in this version: use --epochs
 evaluate some/runs/run --resume | --resume must be left out of an evaluation, got True: what is stored is not made again
 evaluate some/runs/run --gpus-per-chain 1 | --gpus-per-chain must be left out of an evaluation, got 1.0: no chain is run
 evaluate some/runs/run --name mine | --name must be left out of an evaluation, got 'mine': results lie in the run's
-status some/runs/run --port 8001 --web | --web is gone since this version: use --watch or, in the command of
+status some/runs/run --port 8001 --web | --web was removed in this version: use --watch or, in the command of
 status nowhere | PATH must be STORE/runs/NAME, STORE/sweeps/NAME or STORE, got 'nowhere'
 status no/store/runs/one | there are none yet
 status no/store/sweeps/one | PATH must be one of the sweeps in
@@ -109,13 +109,13 @@ sweep --name ../elsewhere | --name must be 1 to 100 letters
 sweep --address 127.0.0.1:1 | --address must be HOST:PORT of a running Ray cluster, got '127.0.0.1:1'
 run --options | --options must be given a JSON file, as in --options best.json, got nothing
 run --options no/such.json | --options must be a JSON file, got 'no/such.json': No such file or directory
-run --budget 40 | --budget is gone since this version: use raychains fit --budget
+run --budget 40 | --budget was removed in this version: use raychains fit --budget
 fit --budget 10 | --budget must be at least
 fit --lr .1 | --lr must be left out of a fit, got 0.1: a fit chooses it
 fit --minutes 5 --budget 300 | --budget must be left out beside --minutes, which is turned into one, got 300
 fit --folds 2 | --folds must be left out for task digits, got 2: only tasks of Task.from_module can be divided
 fit --task mixture25 | --task must be a network's, got 'mixture25': a density has no examples to hold out
-run --sample-only zz* | --sample-only must be left out without --init-from, got 'zz*': the other parameters stay
+run --sample-only zz* | --sample-only must be left out without --init-from, got 'zz*': the other parameters keep
 run --epochs 1 --batch-size 500 | --epochs must be at least 17, got 1: by default a chain has 4 cycles, with noise in
 evaluate some/runs/run --reference a.npy | --reference must be left out without the measure fidelity, which compares
 comprae | did you mean 'compare'?

@@ -21,8 +21,8 @@ import torch
 
 import raychains as rc
 from raychains import samplers, tasks
+from raychains.chain.random_streams import stream_seed
 from raychains.core.sample import Sample, tensors_sha256
-from raychains.core.spec import stream_seed
 from raychains.planning.presets import default_arms
 from raychains.samplers.normals import Normals
 from tests.golden import chains, data

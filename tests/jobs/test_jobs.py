@@ -258,7 +258,7 @@ def test_an_environment_that_workers_cannot_have_is_refused(head: Head, project:
 
 def test_the_first_steps_of_the_page_run(head: Head, tmp_path: Path) -> None:
     """The head's own environment asks for colours; tests/launcher reads the same commands."""
-    here, _ = pages.first_steps()
+    here = pages.section("First steps")
     assert all(any(c.startswith(s) for c in here) for s in SKIPPED)
     environment = {**head.environment, "PYTHONPATH": str(ROOT)}
     for name in ("RAY_AUTH_MODE", "RAY_API_SERVER_ADDRESS", "FORCE_COLOR"):  # the section sets the first two

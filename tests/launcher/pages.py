@@ -7,11 +7,9 @@ import re
 from tests.launcher.constraints import ROOT
 
 
-def first_steps() -> tuple[list[str], list[str]]:
-    """The commands of its first section: on this machine, and in a cloud."""
-    section = page().partition("\n## First steps\n")[2].partition("\n## ")[0]
-    here, cloud = (typed(block) for block in re.findall(r"```console\n(.*?)```", section, flags=re.S))
-    return here, cloud
+def section(heading: str) -> list[str]:
+    """The commands of one section."""
+    return typed(page().partition(f"\n## {heading}\n")[2].partition("\n## ")[0])
 
 
 def typed(text: str) -> list[str]:

@@ -323,15 +323,6 @@ def test_the_caption_has_the_references_name_and_the_numbers_of_all_samples(run:
     assert of_array is not None and "The reference: an array." in of_array.caption
 
 
-def test_published_numbers_stand_beside_the_same_posterior_alone(run: Predicted) -> None:
-    data = SimpleNamespace(comparison=dataclasses.replace(run.comparison, split="test"))
-    assert fidelity._published(data) == {}  # type: ignore[arg-type]
-    kind = tasks.NAMES["cifar10-resnet20-frn-silu"]
-    for settings, expected in (({}, fidelity.PUBLISHED), ({"depth": 8}, {}), ({"prior_variance": 1.0}, {})):
-        one = SimpleNamespace(task_spec=SimpleNamespace(kind=kind, settings=settings), split="test")
-        assert fidelity._published(SimpleNamespace(comparison=one)) == expected  # type: ignore[arg-type]
-
-
 def test_hmc_is_refused_where_there_is_no_one_posterior_of_a_small_network() -> None:
     def asked(task: Any, *chains: Any) -> str:
         arms = [SimpleNamespace(chains=[[chain]]) for chain in chains]

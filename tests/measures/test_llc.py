@@ -26,8 +26,8 @@ from benchmarks.llc import (
 from raychains import samplers
 from raychains.api import sampling
 from raychains.chain.chain import Chain
+from raychains.chain.random_streams import stream_seed
 from raychains.core.sample import Sample
-from raychains.core.spec import stream_seed
 from raychains.measures import llc, named, temperatures
 from raychains.orchestration.cluster.thread_workers import ThreadWorkers
 from raychains.store import ChainStore, initial_states

@@ -15,10 +15,12 @@ from raychains.inference.run_data import RunData
 from raychains.measures import diversity, flatness, interpolation
 from raychains.orchestration.run.point_evaluation import PointEvaluator
 from raychains.planning.points import Point
-from raychains.report.figures import FIGURES, SECTIONS
+from raychains.plotting.style import laid_out
+from raychains.report.figures import FIGURES
 from tests.checks import refused
 from tests.measures.made import Made, classifier, data, drawn
 from tests.report.figures import drawing_of, nothing_covered
+from tests.report.runs import altered
 
 NAMES = ("embedding", "interpolation", "disagreement", "fisher", "directions", "plane")
 LABELS = {
@@ -74,11 +76,6 @@ def _measuring(made: Made) -> Callable[..., list[dict[str, float]]]:
     return lambda split, points: [evaluator.measure(test, p) if p.fisher else both(p) for p in points]
 
 
-def test_every_figure_has_a_heading() -> None:
-    listed = {name for names in SECTIONS.values() for name in names}
-    assert set(NAMES) <= listed and set(NAMES) <= set(FIGURES)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_figures_are_labelled_their_legends_cover_nothing_and_their_numbers_are_published(
     name: str, material: RunData
@@ -97,6 +94,13 @@ def test_samples_that_arms_share_are_drawn_once_and_all_others_are_there(materia
     assert set(drawn_at) == {(row["x"], row["y"]) for row in drawing.data}
     numbers = sorted(text.get_text() for text in axis.texts)
     assert numbers == ["1", "1", "2", "2", "3", "3"], "cycles of both chains"
+
+
+def test_two_samplers_on_one_map_have_a_panel_each_with_the_same_axes(material: RunData) -> None:
+    run = RunData(material.store, altered(material.comparison, _1={"sampler": "sghmc"}))
+    with laid_out(drawing_of(run, "embedding")) as figure:
+        assert [axis.get_title(loc="left") for axis in figure.axes] == ["SGLD", "SGHMC"]
+        assert len({(axis.get_xlim(), axis.get_ylim()) for axis in figure.axes}) == 1
 
 
 def test_heat_maps_are_symmetric_with_lines_between_cycles_and_chains(material: RunData) -> None:

@@ -49,7 +49,7 @@ class Recorded:
     def unplaced(self, actors: Collection[Any]) -> int:
         return len(actors) if self.unplaced_actors is None else self.unplaced_actors
 
-    def leaving(self, actors: Collection[Any]) -> list[Any]:
+    def draining(self, actors: Collection[Any]) -> list[Any]:
         return [actor for actor in actors if actor in self.left]
 
     def put(self, value: Any) -> Any:

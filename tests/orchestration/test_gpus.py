@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raychains.api.drivers import placement
+from raychains.api.drivers import resources_of
 from raychains.coordination.capacity import Node
 from raychains.core.config import Run
 from raychains.orchestration.chains.messages import EvaluationConfig, EvaluatorConfig
@@ -137,9 +137,9 @@ def test_a_share_that_ray_cannot_give_is_one_line(share: float) -> None:
         ResourceConfig(gpus_per_evaluator=share)
 
 
-def test_the_option_reaches_the_placement() -> None:
-    assert placement(Run(gpus_per_evaluator=0.5)).gpus_per_evaluator == 0.5
-    assert placement(Run()).gpus_per_evaluator == 0
+def test_the_option_reaches_the_resources() -> None:
+    assert resources_of(Run(gpus_per_evaluator=0.5)).gpus_per_evaluator == 0.5
+    assert resources_of(Run()).gpus_per_evaluator == 0
 
 
 @pytest.mark.parametrize("gpus", [0.0, 0.25])

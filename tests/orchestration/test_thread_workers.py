@@ -105,7 +105,7 @@ def test_the_cluster_is_this_process(workers: ThreadWorkers) -> None:
     (node,) = workers.nodes()
     assert (node.cpus, node.gpus) == (3.0, 0.0) and workers.free() == [node]
     assert workers.in_process and workers.started_here and not workers.grows()
-    assert not workers.unplaced([]) and not list(workers.leaving([])) and workers.put(7) == 7
+    assert not workers.unplaced([]) and not list(workers.draining([])) and workers.put(7) == 7
 
 
 class Late(Future[int]):

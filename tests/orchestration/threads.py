@@ -31,8 +31,8 @@ class ThreadWorkers(thread_workers.ThreadWorkers, Recorded):
     def unplaced(self, actors: Collection[Any]) -> int:
         return Recorded.unplaced(self, actors)
 
-    def leaving(self, actors: Collection[Any]) -> list[Any]:
-        return Recorded.leaving(self, actors)
+    def draining(self, actors: Collection[Any]) -> list[Any]:
+        return Recorded.draining(self, actors)
 
     def wait(self, calls: Sequence[Any], timeout: float) -> list[Any]:
         """Any one of those that are ready: no order may be relied upon."""

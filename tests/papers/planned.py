@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from raychains.core.config import Compare
 from raychains.core.spec import ChainSpec
 from raychains.papers import plan_status
-from raychains.papers.experiment import Experiment, chosen
 from raychains.papers.plan_status import PlannedPart
+from raychains.papers.study import Study, chosen
 
 FEW = ("fig1", "fig2", "fig3a", "table4", "theorem2")
 """Those that `make test` runs: one without chains, two of a density that share their chains, one of networks with a
@@ -20,7 +20,7 @@ measure, and one computation."""
 
 
 @cache
-def every() -> dict[str, Experiment]:
+def every() -> dict[str, Study]:
     return {one.name: one for one in chosen(["all"])}
 
 

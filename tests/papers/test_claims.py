@@ -12,6 +12,7 @@ import pytest
 from scipy import integrate, stats
 
 from raychains.core.errors import UserError
+from raychains.papers import claims
 from raychains.papers.claims import Claim, Of, Summary, Verdict, detectable, holm, interval, judge
 from tests.papers.planned import every
 
@@ -438,3 +439,17 @@ def test_a_claim_names_its_cells() -> None:
 
 def test_an_unknown_standard_error_gives_no_interval() -> None:
     assert all(map(math.isnan, interval(1.0, NAN, NAN))) and detectable(NAN, NAN) == math.inf
+
+
+def test_claims_are_stated_a_line_each() -> None:
+    table = """
+first | part column | a < b | A is below
+    B.
+second | part column | a = -0.5 | A is half.
+"""
+    one, two = claims.stated(table, tolerance=0.1, scales=("cpu",))
+    assert (one.name, one.text, one.cells, one.direction, one.rule, one.tolerance) == (
+        "first", "A is below B.", (("part", "a", "column"), ("part", "b", "column")), "less", "welch", 0.0
+    )  # fmt: skip
+    assert (two.right, two.direction, two.rule, two.tolerance) == (-0.5, "equal", "one-sample", 0.1)
+    assert one.scales == two.scales == ("cpu",)

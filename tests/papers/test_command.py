@@ -137,7 +137,7 @@ def with_part(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
     experiment = every()["fig1"]
     (part,) = experiment.parts
     changed = dataclasses.replace(experiment, parts=(dataclasses.replace(part, **changes),))
-    monkeypatch.setattr(fig1, "EXPERIMENTS", (changed,))
+    monkeypatch.setattr(fig1, "STUDY", changed)
 
 
 def test_results_outlive_a_call_that_has_no_data(

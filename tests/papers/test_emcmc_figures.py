@@ -13,19 +13,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from raychains import papers as rp
 from raychains.core.config import Compare
 from raychains.core.spec import Part
 from raychains.data import standins
 from raychains.data.root import rooted
 from raychains.papers.emcmc import ablations, emcmc_chains, emcmc_fig2, emcmc_fig3, emcmc_fig4, emcmc_fig5, last_samples
 from raychains.papers.emcmc.emcmc_fig2 import LARGE, flat_share
-from raychains.papers.experiment import Experiment
+from raychains.papers.study import Study
 from raychains.planning.presets import arms as presets
 from raychains.samplers.emcmc import EntropyMCMC
 from raychains.schedules import Constant
 
-MINE: Mapping[str, Experiment] = {
-    e.name: e for module in (emcmc_fig2, emcmc_fig3, emcmc_fig4, emcmc_fig5, ablations) for e in module.EXPERIMENTS
+MINE: Mapping[str, Study] = {
+    module.STUDY.name: module.STUDY for module in (emcmc_fig2, emcmc_fig3, emcmc_fig4, emcmc_fig5, ablations)
 }
 
 
@@ -143,8 +144,8 @@ def test_a_spectrum_is_thinned_to_the_same_ranks_of_every_sample(monkeypatch: py
         {"part": "cifar10", "row": "sgd", "repeat": r, "rank": k, "eigenvalue": 1 / k, "trace": 2.0}
         for r in range(3) for k in (1, 2, 3, 5, 8)
     ]  # fmt: skip
-    monkeypatch.setattr(last_samples, "last", lambda run: [])
-    monkeypatch.setattr(last_samples, "of_each", lambda *given: rows)
+    monkeypatch.setattr(rp, "last_samples", lambda run, variants: [], raising=False)
+    monkeypatch.setattr(rp, "of_each", lambda *given: rows, raising=False)
     monkeypatch.setattr(last_samples, "cells", lambda *given: [])
     found = emcmc_fig4.tables(SimpleNamespace(part="cifar10"))["spectrum"]  # type: ignore[arg-type]
     assert [(row["repeat"], row["rank"]) for row in found] == [(r, k) for r in range(3) for k in (1, 5)]

@@ -14,9 +14,9 @@ import pytest
 
 from raychains.papers import ALL, published_table
 from raychains.papers.claims import Direction, Of, Rule
-from raychains.papers.experiment import Experiment, printed
 from raychains.papers.pages import EMPTY as EMPTY_CELLS
 from raychains.papers.pages import Folder
+from raychains.papers.study import Study, printed
 from raychains.store import Storage
 from tests.papers.planned import every, planned
 from tests.spread import spread
@@ -61,7 +61,7 @@ def test_no_part_is_refused_at_a_larger_scale(name: str, scale: str) -> None:
 
 
 @pytest.mark.parametrize("one", every().values(), ids=every())
-def test_claims_and_published_values_can_be_judged(one: Experiment) -> None:
+def test_claims_and_published_values_can_be_judged(one: Study) -> None:
     for c in one.claims:
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", c.name) and c.text.strip()
         assert c.direction in get_args(Direction) and c.rule in get_args(Rule)
@@ -75,7 +75,7 @@ def test_claims_and_published_values_can_be_judged(one: Experiment) -> None:
 
 
 @pytest.mark.parametrize("one", every().values(), ids=every())
-def test_stored_cells_have_headings_and_each_repeat_once(one: Experiment) -> None:
+def test_stored_cells_have_headings_and_each_repeat_once(one: Study) -> None:
     folder = Folder(Storage(str(ROOT / "docs/results")), "", one.name)
     about, cells = folder.about(), folder.stored().get("cells", EMPTY_CELLS)
     assert about is not None
@@ -90,11 +90,11 @@ def test_stored_cells_have_headings_and_each_repeat_once(one: Experiment) -> Non
 
 def test_a_printed_table_is_read_by_rows_and_cells() -> None:
     first, second, third = printed(
-        "a: 4.27 ± 0.03 | 2,138\nb: | 7", [("p", "x"), ("q", "y")], "Table 9", runs=3, provenance="unknown"
+        "a: 4.27 ± 0.03 | 2,138\nb: | 7", [("p", "x"), ("q", "y")], "Table 9", runs=3, provenance="quoted elsewhere"
     )
     assert (first.part, first.row, first.column, first.text) == ("p", "a", "x", "4.27 ± 0.03")
     assert (first.summary.mean, first.summary.se, first.summary.n) == (4.27, 0.03, 3)
     assert (second.row, second.text, second.summary.mean) == ("a", "2,138", 2138)
-    assert (third.part, third.row, third.source, third.provenance) == ("q", "b", "Table 9", "unknown")
+    assert (third.part, third.row, third.source, third.provenance) == ("q", "b", "Table 9", "quoted elsewhere")
     with pytest.raises(ValueError, match="zip"):
         printed("a: 1", [("p", "x"), ("q", "y")], "Table 9")

@@ -1,4 +1,4 @@
-"""Fidelity to HMC on CIFAR-10: published numbers, and chains of all methods at as many gradient evaluations."""
+"""Fidelity to HMC on CIFAR-10: chains of all methods at as many gradient evaluations."""
 
 from __future__ import annotations
 
@@ -18,24 +18,11 @@ from raychains.papers.fidelity.hmc_cifar10 import LABELS, ON_CPU, PART, SIZES
 from tests.papers.planned import chains, every, planned
 from tests.spread import witnessed
 
-PUBLISHED = {
-    "hmc-chain": (94.0, 0.074), "ensemble": (91.5, 0.115), "sgld": (91.5, 0.110), "sghmc": (92.0, 0.109),
-    "csghmc": (92.7, 0.099), "sgd": (85.5, 0.190),
-}  # fmt: skip
-
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[None]:
     with rooted(str(standins.make(tmp_path / "data", corruptions=1))):
         yield
-
-
-def test_published_numbers_are_those_of_the_paper_and_stand_in_our_rows() -> None:
-    found = {(v.row, v.column): v.summary.mean for v in every()["hmc-cifar10"].values}
-    for row, (agreement, variation) in PUBLISHED.items():
-        assert found.pop((row, "agreement")) == pytest.approx(agreement)
-        assert found.pop((row, "total_variation")) == variation
-    assert not found
 
 
 def counted(scale: str) -> None:
@@ -70,7 +57,7 @@ def test_methods_take_as_many_gradients_on_the_real_data(scale: str) -> None:
 def test_the_paper_scale_has_twelve_chains_of_200_epochs_and_all_claims() -> None:
     assert (SIZES["paper"].epochs, SIZES["paper"].chains) == (200, 12)
     judged = {scale: sum(scale in c.scales for c in every()["hmc-cifar10"].claims) for scale in SIZES}
-    assert judged == {"smoke": 0, "cpu": 12, "gpu": 20, "paper": 22}
+    assert judged == {"smoke": 0, "cpu": 12, "gpu": 20, "paper": 20}
 
 
 def test_cells_are_of_all_samples_in_per_cent() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 import raychains
 from raychains.papers import SCALES, pages, reproduce
-from raychains.papers.experiment import Experiment
 from raychains.papers.pages import Folder
+from raychains.papers.study import Study
 from raychains.plotting.style import Drawing
 from raychains.store import ChainStore, Storage
 from tests.papers.planned import every
@@ -23,7 +23,7 @@ from tests.spread import witnessed
 STATE = {"status": "not run", "reason": "no data", "chains": [], "gradients": 0, "chain_seconds": 0.0, "seconds": 0.0}
 
 
-def folder_of(root: Path, experiment: Experiment, scale: str, **about: Any) -> Folder:
+def folder_of(root: Path, experiment: Study, scale: str, **about: Any) -> Folder:
     """One that says that nothing was run."""
     folder = Folder(Storage(str(root)), "", experiment.name)
     parts = {part.name: STATE for part in experiment.parts if scale in part.scales}

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from raychains import papers as rp
 from raychains import samplers, schedules, tasks
 from raychains.data import standins
 from raychains.data.root import rooted
 from raychains.evaluation.regression import reduce_regression
-from raychains.papers.experiment import OURS, PUBLISHED
 from raychains.papers.regression import bde_table, uci_table
-from raychains.papers.regression.regression_methods import EQUAL_COST, LABELS, MORE, Size
+from raychains.papers.regression.regression_methods import EQUAL_COST, LABELS, MORE
+from raychains.papers.study import OURS, PUBLISHED
 from raychains.planning import gradient_evaluations
 from tests.papers.planned import chains, every, planned
 
@@ -84,7 +85,7 @@ def test_airfoils_published_numbers_are_in_the_unit_of_bdes_training_targets() -
     assert getattr(task, "scale") == pytest.approx(uci_table.AIRFOIL_SD, abs=5e-5)  # noqa: B009
 
 
-def sizes(name: str, scale: str) -> dict[str, Size]:
+def sizes(name: str, scale: str) -> dict[str, rp.Size]:
     table = bde_table if name == "bde-table" else uci_table
     return dict(table.SIZES[scale])
 
@@ -100,10 +101,10 @@ def test_methods_take_as_many_gradients_and_keep_as_many_draws(name: str) -> Non
             specs = [spec for group in made[method] for spec in group]
             if method == MORE:
                 assert specs[0].early_stop is not None and specs[0].steps == size.start * specs[0].steps_per_epoch
-                most = size.epochs * size.members * len(made[method])
-                assert most - size.start * size.members < len(specs) * size.start <= most
+                most = size.epochs * size.chains * len(made[method])
+                assert most - size.start * size.chains < len(specs) * size.start <= most
                 continue
-            assert len(specs) == size.members * len(made[method])
+            assert len(specs) == size.chains * len(made[method])
             for spec in specs:
                 own = spec.steps * samplers.gradients_per_step(spec.sampler) / spec.steps_per_epoch
                 started = size.start if spec.start_chain is not None else 0
@@ -140,4 +141,5 @@ def test_miles_published_numbers_are_judged_at_the_published_size_alone() -> Non
     assert judged["mile-nll-as-published-airfoil"].right == -0.9126
     assert judged["mile-nll-as-published-airfoil"].tolerance == pytest.approx(0.0131)
     for size in bde_table.SIZES["paper"].values():
-        assert (size.tune, size.members, size.repeats, size.draws * size.apart) == (50_000, 10, 5, 1000)
+        assert (size.chains, size.repeats, size.draws, size.start) == (10, 5, 100, 1200)
+        assert size.own["mile"] == {"epochs": 102_000, "sampler_settings": ("tune=50000",), "thinning": 10}

@@ -19,10 +19,10 @@ from raychains.cli import main
 from raychains.core.config import Reproduce
 from raychains.inference import hmc_reference
 from raychains.papers.csgmcmc import mixture_experiments
-from raychains.papers.experiment import Experiment, Sampled
 from raychains.papers.fidelity import hmc_cifar10
 from raychains.papers.regression import uci_table
 from raychains.papers.reproduce import Reproduced, plan, reproduce
+from raychains.papers.study import Sampled, Study
 from tests.papers.one_pool import one_pool
 from tests.papers.planned import FEW, every
 from tests.processes import json_of
@@ -115,7 +115,7 @@ def test_failed_chains_cost_their_part_and_the_exit_status(
 ) -> None:
     """A step size at which every chain of Fig. 5 diverges, beside an experiment that is well."""
     shutil.rmtree(store / "reproduce/smoke/fig1")
-    monkeypatch.setattr(mixture_experiments, "EXPERIMENTS", (diverging(every()["fig5"]),))
+    monkeypatch.setattr(mixture_experiments, "FIG5", diverging(every()["fig5"]))
     assert main(["reproduce", "fig1", "fig5", "--scale", "smoke", "--store", str(store)]) == 3
     said = capsys.readouterr()
     assert "1 part failed: fig5 (mixture)" in said.err and "Traceback" not in said.err
@@ -125,7 +125,7 @@ def test_failed_chains_cost_their_part_and_the_exit_status(
     assert about["fig1"]["parts"]["schedules"]["status"] == "done"
 
 
-def diverging(experiment: Experiment) -> Experiment:
+def diverging(experiment: Study) -> Study:
     (part,) = experiment.parts
     (one,) = part.sampled("smoke")
     preset = dataclasses.replace(one.preset, options={**one.preset.options, "lr": 1e30})

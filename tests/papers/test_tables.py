@@ -26,7 +26,7 @@ PARTS = [Heading("c10", "C10"), Heading("c100", "C100")]
 PAPER = {
     ("c10", "sgld", "error"): ("5.20 ± .06", "in the paper's text"),
     ("c10", "csgld", "error"): ("4.29 ± .06", "in the paper's text"),
-    ("c100", "csgld", "error"): ("20.5", "from memory"),
+    ("c100", "csgld", "error"): ("20.5", "quoted elsewhere"),
 }
 ABSENT = {("c100", "", ""): "not run: CIFAR-100 is not in the data root"}
 
@@ -59,7 +59,7 @@ Ours: mean ± standard error of the mean (number of repeats).
 
 † published in the paper's text.
 
-§ published, quoted from memory.
+§ published, quoted by another public source.
 
 ¹ not run: CIFAR-100 is not in the data root.
 
@@ -197,11 +197,11 @@ def test_any_label_survives_markdown() -> None:
         row, column, part, printed = texts
         made = published_table.build(
             frame([]), rows=[Heading("r", row)], columns=[Heading("c", column)], parts=[Heading("p", part)],
-            published={("p", "r", "c"): (printed, "unknown")}, missing={("", "", ""): "why"},
+            published={("p", "r", "c"): (printed, "derived")}, missing={("", "", ""): "why"},
         )  # fmt: skip
         heads, body = read(published_table.markdown(made))
         assert heads == ["", f"{part}: {column}", f"{part}: {column}, published"]
-        assert body == [row, "–¹", f"{printed}¶"]
+        assert body == [row, "–¹", f"{printed}‖"]
 
 
 def test_one_part_without_a_label_and_no_published_values_need_no_heads_for_them() -> None:

@@ -167,7 +167,7 @@ def test_the_figure_is_drawn_from_its_table_alone() -> None:
             row = {"sweep": sweep, "average": average, "steps": k, "lr": 0.1, "mse_exact": math.nan}
             row |= {"bias": -n / k, "bias_low": -1.5 * n / k, "bias_high": -0.75 * n / k, "bias_exact": -0.9 * n / k}
             rows.append(row | {"mse": 10 * n / k, "mse_low": 9 * n / k, "mse_high": 12 * n / k})
-    (experiment,) = theorem1.EXPERIMENTS
+    experiment = theorem1.STUDY
     (drawing,) = experiment.figures("cpu", {"errors": pd.DataFrame(rows)})
     bias, mse = drawing.draw().axes
     for n in range(1, len(kinds) + 1):

@@ -256,7 +256,7 @@ def test_the_figure_is_drawn_from_its_table_alone() -> None:
         for n, s in enumerate(theorem2.SCHEDULED, 1)
         for k in (20, 60)
     ]
-    (experiment,) = theorem2.EXPERIMENTS
+    experiment = theorem2.STUDY
     (drawing,) = experiment.figures("cpu", {"distances": pd.DataFrame(rows)})
     for n, axis in enumerate(drawing.draw().axes, 1):
         shown = [line.get_xydata().tolist() for line in axis.lines]  # type: ignore[union-attr]

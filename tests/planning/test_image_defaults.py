@@ -16,9 +16,10 @@ from raychains.planning.presets import default_arms
 from raychains.samplers import METHODS
 from raychains.schedules import Cyclical
 from raychains.tasks import Task
-from raychains.tasks.defaults import Defaults, defaults_of
+from raychains.tasks.defaults import Defaults
 from raychains.tasks.digits import Digits
 from raychains.tasks.mixture import Mixture25
+from raychains.tasks.user_defaults import defaults_of
 from tests.checks import refused
 from tests.spread import spread
 from tests.tasks import made_images

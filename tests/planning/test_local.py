@@ -77,7 +77,7 @@ def test_psgld_freezes_its_preconditioner_where_the_burn_in_ends(task: Task, fil
         ({"sampler_settings": ("bogus=3",)}, ("sampler_settings", "bogus")),
         ({"pack": "2"}, ("pack", "2")),
         ({"lr": 0.1, "epsilon": 0.1}, ("epsilon must be left out beside `lr`",)),
-        ({"burn_in": 20}, ("burn_in", "20", "got 20: of 20 epochs one at least is kept")),
+        ({"burn_in": 20}, ("burn_in", "20", "got 20: of 20 epochs at least one is kept")),
         ({"draws": 81}, ("draws", "81", "80")),
         ({"sampler": "sgd"}, ("sampler", "sgd", "psgld")),
     ],

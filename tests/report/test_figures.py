@@ -66,23 +66,11 @@ def test_losses_below_0_have_a_linear_axis(digits: RunData, monkeypatch: pytest.
         np.testing.assert_array_equal(axis.lines[0].get_ydata(), [v for _, v in losses])
         values = np.array([v for _, v in losses])
         curve = gradients.Curve(digits.comparison.arms[0], "training nll", np.arange(3.0), values, np.full(3, 0.05))
-        (axis,) = gradients._draw(digits, [curve]).axes
+        (axis,) = gradients._chart(digits, [curve])().axes
         assert axis.get_yscale() == scale
         (band,) = axis.collections
         low, high = values - 0.05, values + 0.05
         assert {*low, *high} <= {*band.get_paths()[0].vertices[:, 1].tolist()}
-
-
-def test_a_single_point_is_marked(digits: RunData, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of an arm with one sample, or of a run of one epoch: a line through it is not seen."""
-    arm, metric = digits.comparison.arms[0], digits.metrics[0]
-    for x in (np.array([1.0]), np.array([1.0, 2.0])):
-        curve = samples.Curve(arm, metric, x, x / 10, np.full(len(x), np.nan))
-        line, *_ = samples._samples(digits, [curve]).axes[0].lines
-        assert (line.get_marker() not in ("", "None")) is (len(x) == 1)
-        monkeypatch.setattr(RunData, "losses", lambda run, spec, x=x: [(8 * int(k), 1 / k) for k in x])
-        line, *_ = drawing_of(digits, "learning").draw().axes[0].lines
-        assert (line.get_marker() not in ("", "None")) is (len(x) == 1)
 
 
 def test_schedules_that_differ_in_more_than_their_length_have_the_arms_names(digits: RunData, tmp_path: Path) -> None:
@@ -104,7 +92,7 @@ def test_captions_speak_of_repeats_where_there_are_some(digits: RunData, tmp_pat
 
 
 def test_density_of_draws_and_target_integrate_to_one_and_is_that_of_the_first_lane(mixture: RunData) -> None:
-    width = 2 * density_figure.LIMIT / density_figure.BINS
+    width = 2 * density_figure.LIMIT / density_figure.BINS_PER_AXIS
     assert density_figure.exact_density().sum() * width**2 == pytest.approx(1, abs=1e-3)
     for arm in mixture.comparison.arms:
         found = density_figure.histogram(mixture, arm)
@@ -199,7 +187,7 @@ def test_density_data_are_the_cells_that_hold_draws(mixture: RunData) -> None:
     found, cells = density_figure.histogram(mixture, arm), rows_of(mixture, "density").query("arm == @arm.name")
     assert found is not None and len(cells) == np.count_nonzero(found)
     assert cells["density"].sum() == pytest.approx(found.sum())
-    width = 2 * density_figure.LIMIT / density_figure.BINS
+    width = 2 * density_figure.LIMIT / density_figure.BINS_PER_AXIS
     i, j = (((cells[name] + density_figure.LIMIT) / width).astype(int) for name in ("theta_1", "theta_2"))
     assert found[i, j] == pytest.approx(cells["density"].to_numpy())
 

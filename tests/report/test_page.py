@@ -144,6 +144,8 @@ def test_every_figure_is_there_in_both_colour_schemes_and_as_files(drawn: tuple[
     assert found.figures() == expected
     images = found.attributes("img")
     assert len(images) == len(expected)
+    (rule,) = re.findall(r"^img \{(.*?)\}", found.html, flags=re.M)
+    assert "width: 100%" in rule and "min-width" not in rule, "whole on narrow pages"
     for image in images:
         follows_the_colour_scheme(base64.b64decode((image["src"] or "").partition(",")[2]))
         assert image["alt"]

@@ -179,7 +179,7 @@ def test_the_error_against_m_has_a_line_per_sampler_at_its_own_best_beta() -> No
     assert labels[:2] == ["cSGHMC (β = 0.25)", "Snapshot-SGDM (β = 0.25)"]
     (axis,) = figure.axes
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("Number of cycles M", "Error (%), validation")
-    thick = [c.get_children()[0].get_ydata() for c in axis.containers]
+    thick = [line.get_ydata() for line in axis.lines if line.get_marker() != "None"]
     assert thick[1] == pytest.approx(
         [100 * np.mean([value(0.25, m, SAMPLERS[1], r) for r in range(2)]) / 5 for m in MS]
     )

@@ -297,7 +297,7 @@ def test_build_makes_what_the_part_says() -> None:
     ("part", "words"),
     [
         (Part(kind="sghm", revision=1), ("sampler", "sghmc")),
-        (Part(kind="psmile", revision=2), ("sampler psmile is gone since this version", "mclmc or mile")),
+        (Part(kind="psmile", revision=2), ("sampler psmile was removed in this version", "mclmc or mile")),
         (Part(kind="sghmc", revision=9, settings={"momentum": 0.8, "num_data": 7}), ("sghmc", "revision", "9")),
         (Part(kind="sghmc", revision=SGHMC.revision, settings={"num_data": 7}), ("sghmc", "momentum")),
         (Part(kind="sgld", revision=SGLD.revision, settings={"num_data": 7, "momentum": 0.1}), ("sgld", "momentum")),

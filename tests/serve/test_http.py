@@ -230,7 +230,7 @@ def test_each_wrong_command_line_has_its_line(
                 f"--port must be one that is free and may be used, got {port}: Address already in use",
             ),
             ([run.path, "--host", "192.0.2.1"], "--host must be an address of this machine, got '192.0.2.1'"),
-            ([run.path, "--refresh", "10s"], "--refresh is gone since this version: use a new server"),
+            ([run.path, "--refresh", "10s"], "--refresh was removed in this version: use a new server"),
             ([run.path, "--batch-wait", "soon"], "--batch-wait must be a finite number above 0"),
             ([run.path, "--route-prefix", "x/"], "--route-prefix must be a path that begins with /"),
             ([run.path, "--max-batch-size", "0"], "--max-batch-size must be an integer of at least 1, got 0"),
@@ -455,7 +455,7 @@ def test_a_configuration_is_checked(tmp_path: Path) -> None:
     source = {"source": str(tmp_path / "line")}
     for options, line in [
         ({**source, "port": "80"}, "unknown argument 'port'"),
-        ({**source, "refresh": "1min"}, "refresh is gone since this version: use a new server"),
+        ({**source, "refresh": "1min"}, "refresh was removed in this version: use a new server"),
         ({**source, "max_batch_size": "many"}, "max_batch_size must be an integer, got 'many'"),
         ({}, "source must be given"),
     ]:

@@ -77,7 +77,9 @@ def test_an_exported_file_is_the_same_and_says_the_same(
     run.export(str(tmp_path / "other.safetensors"), first=2)
     os.replace(tmp_path / "other.safetensors", file)
     assert len(source_of("d.safetensors").load("cpu")[0]) == 2
-    with pytest.raises(UserError, match="source must be the file that was there at first, got another one: "):
+    with pytest.raises(
+        UserError, match="source must be the file that was there when the server started, got another one: "
+    ):
         source.load("cpu")
 
 

@@ -49,7 +49,7 @@ class Node:
         """Until when messages between it and the drivers are held up."""
         self.buried = False
         """Ray counts it as dead although it may still work."""
-        self.leaves = False
+        self.draining = False
         """It is draining, as Ray knows."""
         self.actors: list[Actor] = []
 

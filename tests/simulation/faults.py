@@ -31,7 +31,7 @@ def calm(world: World) -> None:
     world.disk.calm()
     for node in world.nodes:
         node.cut_until = min(node.cut_until, world.machine.now)
-    if not any(node.known and not node.leaves for node in world.nodes):
+    if not any(node.known and not node.draining for node in world.nodes):
         add_node(world)
 
 
@@ -52,11 +52,11 @@ def lose_node(world: World) -> None:
 
 def drain_node(world: World) -> None:
     """A node's end is announced; it comes after a while, and sometimes at once. Another may come."""
-    known = [node for node in world.nodes if node.known and not node.leaves]
+    known = [node for node in world.nodes if node.known and not node.draining]
     if known:
         node, seconds = world.machine.rng.choice(known), world.machine.rng.choice((0.5, 10.0, 30.0))
         world.machine.tell(f"{node.name} will be gone in {seconds:g} s")
-        node.leaves = True
+        node.draining = True
         world.machine.after(seconds, lambda: world.lose(node) if node.alive else None)
         world.machine.after(world.uniform(5.0, 60.0), partial(add_node, world))
 

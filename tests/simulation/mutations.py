@@ -106,7 +106,7 @@ def chains_are_never_left() -> Patch:
 
 def claims_are_never_refused() -> Patch:
     """Chains are taken from living drivers, and back."""
-    return Lease, "_leave", lambda self, digest, driver: False
+    return Lease, "_belongs_to_another", lambda self, digest, driver: False
 
 
 def late_drivers_judge_nobody() -> Patch:

@@ -129,10 +129,10 @@ class Driver:
     in_process = False
 
     def nodes(self, accelerator_type: str | None = None) -> list[Resources]:
-        return [Resources(float(n.cpus), 0.0, n.name) for n in self.world.nodes if n.known and not n.leaves]
+        return [Resources(float(n.cpus), 0.0, n.name) for n in self.world.nodes if n.known and not n.draining]
 
     def free(self, accelerator_type: str | None = None) -> list[Resources]:
-        return [Resources(float(n.free()), 0.0, n.name) for n in self.world.nodes if n.known and not n.leaves]
+        return [Resources(float(n.free()), 0.0, n.name) for n in self.world.nodes if n.known and not n.draining]
 
     def grows(self) -> bool:
         return False
@@ -140,8 +140,8 @@ class Driver:
     def unplaced(self, actors: Collection[Actor]) -> int:
         return sum(actor.node is None and not actor.mourned for actor in actors)
 
-    def leaving(self, actors: Collection[Actor]) -> list[Actor]:
-        return [actor for actor in actors if actor.node is not None and actor.node.leaves and actor.node.known]
+    def draining(self, actors: Collection[Actor]) -> list[Actor]:
+        return [actor for actor in actors if actor.node is not None and actor.node.draining and actor.node.known]
 
     # Actors
 
@@ -253,7 +253,7 @@ class World:
 
     def _place(self) -> None:
         for actor in list(self.pending):
-            room = [n for n in self.nodes if n.known and not n.leaves and n.free() >= actor.cpus]
+            room = [n for n in self.nodes if n.known and not n.draining and n.free() >= actor.cpus]
             if actor.mourned or actor.dead:
                 self.pending.remove(actor)
             elif room:

@@ -104,7 +104,7 @@ class Dying(Guarded):
         if (self.folder / "leave").exists() and not (grouped and distributed.get_rank()):
             (self.folder / "leave").rename(self.folder / f"left-{os.getpid()}")
             if grouped:
-                ray_private.leaving = list
+                ray_private.draining_actors = list
             else:
                 ray_private.draining = lambda: [ray.get_runtime_context().get_node_id()]
 

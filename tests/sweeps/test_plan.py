@@ -18,8 +18,8 @@ from raychains.planning import methods, sweep_points
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.presets import default_arms
 from raychains.planning.reports import cycle_count, report_steps
-from raychains.tasks.defaults import defaults_of
 from raychains.tasks.digits import Digits
+from raychains.tasks.user_defaults import defaults_of
 
 
 def plan(**settings: object) -> sweep_points.Planned:
@@ -120,7 +120,7 @@ def test_random_points_are_drawn_again_until_they_fit_and_the_same_every_time() 
         ({"task": "tests.sweeps.tasks:Undivided"}, "task must have a split val, which a sweep decides on"),
         ({"val_split": 0.0}, "give `val_split=.1`"),
         ({"metric": "nil"}, "metric must be one of .* did you mean 'nll'"),
-        ({"metric": "entropy"}, "metric must have a better end, got 'entropy'"),
+        ({"metric": "entropy"}, "metric must be one of which less or more is better, got 'entropy'"),
         ({"space": ("lr=log:1e-3:1",)}, "space must be left out without `random=N` or `optuna=N`"),
         ({"random": 4}, "space must name what random draws"),
         ({"random": 0, "space": ("lr=log:1e-3:1",)}, "random must be an integer of at least 1, got 0"),

@@ -30,7 +30,7 @@ from raychains.measures import named
 from raychains.planning.presets import default_arms
 from raychains.report.figures import density_figure
 from raychains.report.run_tables import coordinates
-from raychains.tasks import task_cache
+from raychains.tasks import fingerprint, task_cache
 from raychains.tasks.logistic_regression import LogisticPosterior
 from tests.checks import refused
 from tests.measures.densities import stored
@@ -227,7 +227,7 @@ def test_a_run_says_how_many_rows_a_step_reads() -> None:
         with refused("batch_size", allowed, str(wrong)):
             batch_size(logistic(), batch_size=wrong)
     assert batch_size(logistic(), batch_size=5) == 5
-    with refused("batch_size must be 12, all rows", "tunes itself", "another sampler", "5"):
+    with refused("batch_size must be 12, all rows", "tunes itself", "other samplers", "5"):
         batch_size(logistic(), sampler="tuned-mclmc", batch_size=5)
     with refused("weight_decay"):
         batch_size(logistic(), weight_decay=0.1)
@@ -433,7 +433,7 @@ def test_a_functions_values_and_all_that_chains_read_identify_a_task() -> None:
     changed = X.copy()
     changed[3, 1] += 1e-9
     assert data == parts(logistic()) and data != parts(logistic(data=(changed, Y)))
-    differ = task_cache.differences(logistic(version="2").spec(), logistic(data=(changed, Y)).spec())
+    differ = fingerprint.differences(logistic(version="2").spec(), logistic(data=(changed, Y)).spec())
     assert differ == "version ('2' here, '1' in the run) and data"
 
 

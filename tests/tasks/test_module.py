@@ -25,7 +25,7 @@ from raychains.core.sample import Sample, tensors_sha256
 from raychains.core.spec import TaskSpec
 from raychains.evaluation.evaluation import Evaluation
 from raychains.planning.presets import default_arms
-from raychains.tasks import task_cache
+from raychains.tasks import fingerprint
 from raychains.tasks.digits import Digits
 from raychains.tasks.likelihoods import Heteroscedastic, Likelihood, LossFunction
 from tests.checks import refused
@@ -294,7 +294,7 @@ def test_each_seed_has_its_start_and_the_outside_stream_is_left_alone() -> None:
 def test_what_differs_is_named_and_nothing_else(change: dict[str, Any], named: str) -> None:
     here, there = classify(**change).spec(), classify().spec()
     assert here.kind == there.kind and here.fingerprint != there.fingerprint
-    assert task_cache.differences(here, there) == named
+    assert fingerprint.differences(here, there) == named
 
 
 class Halved(nn.Linear):

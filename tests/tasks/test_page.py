@@ -9,9 +9,10 @@ import pytest
 
 from raychains import samplers, tasks
 from raychains.data import tabular
-from raychains.tasks.defaults import Defaults, defaults_of
+from raychains.tasks.defaults import Defaults
 from raychains.tasks.images import ImageTask
 from raychains.tasks.uci import bde_split
+from raychains.tasks.user_defaults import defaults_of
 from tests.data.prepared.made import without_pictures
 from tests.tasks import made_images
 from tests.tasks.made_images import NETWORKS

@@ -31,9 +31,9 @@ from raychains.measures import calibration as calibration_measure
 from raychains.measures.measure import Context
 from raychains.planning import costs, methods
 from raychains.tasks import likelihoods
-from raychains.tasks.defaults import defaults_of
 from raychains.tasks.examples import varied
 from raychains.tasks.likelihoods import Classes, PerPosition
+from raychains.tasks.user_defaults import defaults_of
 from tests.checks import refused
 
 Array = np.ndarray[Any, Any]

@@ -254,7 +254,7 @@ class Attempt:
         except BaseException as error:  # a SystemExit of the user's code, too
             log.info("chain %s", self.spec.digest[:12], exc_info=True)
             if self._group is not None:
-                self._group.leave(reason_of(error))
+                self._group.abort(reason_of(error))
             self._part(chain)
             if writer is not None:
                 records = self._take_records()
@@ -513,7 +513,7 @@ def run_rank(
     except Exception as error:
         log.info("rank %d of chain %s", group.rank, spec.digest[:12], exc_info=True)
         if not isinstance(error, OF_OTHERS):
-            group.leave(reason_of(error), lost=outcome_of(error) == "lost")
+            group.abort(reason_of(error), lost=outcome_of(error) == "lost")
         raise
     finally:
         group.close()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+from raychains.core.sample import ChainProgress
 from raychains.core.user_code import UserCode
 from raychains.evaluation.evaluation import BINS
 
@@ -54,19 +55,9 @@ class ChainAssignment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttemptStatus:
+class AttemptStatus(ChainProgress):
     """The state of a running chain."""
 
-    digest: str
-    step: int = 0
-    """0 before the first progress record."""
-    seconds: float = 0.0
-    cycle: int = 0
-    stage: str = ""
-    loss: float | None = None
-    lr: float | None = None
-    temperature: float | None = None
-    kinetic_temperature: float | None = None
     waiting: str | None = None
     """The reason why the chain waits; None when it does not."""
     made: int | None = None
@@ -75,8 +66,8 @@ class AttemptStatus:
     """The reason why it makes no steps though its process is well; None while it makes some."""
 
     def shown(self) -> dict[str, Any]:
-        """Return what `raychains.planning.events.ChainStatus` tells of it."""
-        return {name: value for name, value in vars(self).items() if name not in ("waiting", "made", "held")}
+        """Return the fields of `ChainProgress`, which `raychains.planning.events.ChainStatus` shows."""
+        return {f.name: getattr(self, f.name) for f in fields(ChainProgress)}
 
 
 # To and from an evaluator

@@ -125,7 +125,7 @@ class ReportedChain:
     follow: Follow | None = None
     waits: bool = False
     """The chain waits at each report until the next one is asked for."""
-    leaving: bool = field(default=False, init=False)
+    draining: bool = field(default=False, init=False)
     _attempt: Attempt | None = field(default=None, init=False)
     """The one that runs now."""
     _expects: bool = field(default=False, init=False)
@@ -138,8 +138,8 @@ class ReportedChain:
 
     def leave(self) -> None:
         """Have the chain write a checkpoint and end, since a node that it is on is draining."""
-        if not self.leaving:
-            self.leaving = True
+        if not self.draining:
+            self.draining = True
             if (attempt := self._attempt) is not None:
                 attempt.stop()
 
@@ -173,7 +173,7 @@ class ReportedChain:
                     yield from self._stored(expected)
                     yield from reporter.end()
                     return
-                if self.leaving:
+                if self.draining:
                     raise RayActorError(error_msg="the node is draining: the chain wrote a checkpoint", preempted=True)
                 number = lease.claim(self.spec.digest, {**record, "started": time.time()})
                 if number is None:  # another driver, or another trial of the same options, runs it
@@ -185,7 +185,7 @@ class ReportedChain:
                 policy = FailurePolicy(self.options.max_failures, cast(Policy, self.options.on_divergence))
                 if ended.outcome == "diverged" and policy.diverged(self._noise, ended.reason).remedy == "restart":
                     self._restart, self._restart_from = self._noise + 1, ended.cycle_start
-                elif ended.outcome != "stopped" and not (self.leaving and ended.outcome == "lost"):
+                elif ended.outcome != "stopped" and not (self.draining and ended.outcome == "lost"):
                     raise ERRORS.get(ended.outcome, RaychainsError)(ended.reason)
 
     def _run(self, number: int, about: Mapping[str, Any]) -> Generator[Report, None, Ended]:
@@ -208,7 +208,7 @@ class ReportedChain:
         attempt = Attempt(assignment, self._store, config, tasks, group, self.device)
         attempt.begin()
         self._attempt = attempt
-        if self.leaving:
+        if self.draining:
             attempt.stop()
         ended: Ended | None = None
         try:

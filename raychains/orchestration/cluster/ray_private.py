@@ -214,7 +214,7 @@ def draining() -> Collection[str]:
 
 
 @_or_else([], "not known where actors are")
-def leaving(handles: Collection[Any]) -> list[Any]:
+def draining_actors(handles: Collection[Any]) -> list[Any]:
     """Return those of these actors that are on draining nodes."""
     nodes = draining()
     if not nodes:

@@ -57,9 +57,9 @@ class RayWorkers:
         """See `Cluster`."""
         return ray_watch.ask(lambda: ray_private.unplaced(actors))
 
-    def leaving(self, actors: Collection[Any]) -> Collection[Any]:
+    def draining(self, actors: Collection[Any]) -> Collection[Any]:
         """See `Cluster`."""
-        return ray_watch.ask(lambda: ray_private.leaving(actors))
+        return ray_watch.ask(lambda: ray_private.draining_actors(actors))
 
     # Actors
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from raychains.coordination.capacity import ACCELERATOR, Fit, Node, describe, fit
+from raychains.coordination.capacity import ACCELERATOR, Capacity, Node, describe, fit
 from raychains.coordination.failure import MAX_FAILURES, FailurePolicy, Policy
 from raychains.coordination.failure import TIMEOUT as STALL_TIMEOUT
 from raychains.core.errors import UserError, require, unknown_name
@@ -62,11 +62,11 @@ class ResourceConfig:
         if self.accelerator_type is not None:
             require(bool(self.accelerator_type.strip()), "accelerator_type", self.accelerator_type, "be a type of GPU")
             used = self.gpus_per_chain != 0 or self.gpus_per_evaluator != 0
-            require(used, "accelerator_type", self.accelerator_type, "be left out where nothing holds a GPU")
+            require(used, "accelerator_type", self.accelerator_type, "be left out if nothing uses a GPU")
 
     @property
     def failure_policy(self) -> FailurePolicy:
-        """What becomes of chains whose workers die or leave, and of those that diverge."""
+        """What becomes of chains whose workers die, whose nodes drain, and that diverge."""
         return FailurePolicy(self.max_failures, self.on_divergence, self.max_preemptions)
 
     def slots(self, cluster: Cluster, *, run_chains: bool = True) -> Slots:
@@ -200,7 +200,7 @@ class Slots:
     def _nodes(self) -> list[Node]:
         return self.cluster.nodes(self.accelerator_type)
 
-    def _fit(self, nodes: Sequence[Node]) -> Fit:
+    def _fit(self, nodes: Sequence[Node]) -> Capacity:
         return fit(nodes, self.cpus, self.gpus, self.evaluators, self.others_gpus / self.evaluators)
 
     def _most(self, chains: int) -> int:

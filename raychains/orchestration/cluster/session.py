@@ -149,9 +149,8 @@ def _refused(error: BaseException, where: str) -> BaseException:
     if isinstance(error, ConnectionError):
         return UserError(f"address must be that of a running Ray cluster, got {where!r}: {str(error).splitlines()[0]}")
     if isinstance(error, RuntimeError) and "ersion mismatch" in str(error):
-        return UserError(
-            f"address must be that of a cluster with this Ray and Python, got {where!r}: {' '.join(str(error).split())}"
-        )
+        found = " ".join(str(error).split())
+        return UserError(f"address must be that of a cluster with the same Ray and Python, got {where!r}: {found}")
     if isinstance(error, (RuntimeError, ValueError)) and ENVIRONMENT.search(str(error)):
         return UserError(f"the workers' environment must be one that Ray can make: {' '.join(str(error).split())}")
     if where == "local" and isinstance(error, Exception):

@@ -102,7 +102,7 @@ class ThreadWorkers:
         """See `Cluster`."""
         return 0
 
-    def leaving(self, actors: Collection[Any]) -> Collection[Any]:
+    def draining(self, actors: Collection[Any]) -> Collection[Any]:
         """See `Cluster`."""
         return ()
 

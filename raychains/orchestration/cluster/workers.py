@@ -119,7 +119,7 @@ class Cluster(Protocol):
         """Return how many of these actors have no process yet: they wait for a node with room. 0 where that is
         unknown."""
 
-    def leaving(self, actors: Collection[Any]) -> Collection[Any]:
+    def draining(self, actors: Collection[Any]) -> Collection[Any]:
         """Return those of these actors whose nodes are draining; none where that is unknown."""
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from raychains.chain.sample_index import position
 from raychains.coordination import coordinator as c
-from raychains.coordination.failure import LEAVE_EVERY, NOT_UP
+from raychains.coordination.failure import DRAIN_POLL, NOT_UP
 from raychains.core.errors import StorageAway
 from raychains.core.spec import ChainSpec
 from raychains.orchestration.cluster.workers import CLOCK, Clock
@@ -143,7 +143,7 @@ class ChainDispatch:
         """
         stalled = self._watch(seconds)
         if not self.coordinator.stopping:
-            self._leave_nodes()
+            self._drain_nodes()
         self.workers.poll()
         postponed, self._postponed = self._postponed, []
         for action in postponed:
@@ -167,17 +167,17 @@ class ChainDispatch:
         self._lease.stall(chain.digest for chain in running if chain.stalled_seconds is not None)
         return running
 
-    def _leave_nodes(self) -> None:
+    def _drain_nodes(self) -> None:
         """Have chains on draining nodes write a checkpoint and go on elsewhere: the coordinator answers with `Stop`."""
         now = self._clock.monotonic()
-        if now - self._asked_for_nodes < LEAVE_EVERY:
+        if now - self._asked_for_nodes < DRAIN_POLL:
             return
         self._asked_for_nodes = now
         for slot in self.workers.find_draining():
-            if slot not in self.coordinator.leaving:
+            if slot not in self.coordinator.draining:
                 self._callback.on(events.Preempted(slot=slot, digest=self.coordinator.slots.get(slot)))
                 self._grown = 0.0
-                self._handle(c.NodeLeaves(slot))
+                self._handle(c.NodeDraining(slot))
 
     def _watch(self, seconds: float) -> dict[int, float]:
         """Announce chains that stall, and take them from workers that do so for too long; likewise workers that do not

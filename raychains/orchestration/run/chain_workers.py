@@ -188,8 +188,8 @@ class ChainWorkers:
     def find_draining(self) -> list[int]:
         """Return the slots of workers that have an actor on a draining node."""
         actors = {actor for worker in self._workers.values() for actor in worker.actors}
-        gone = set(self.workers.leaving(actors)) if actors else set()
-        self._draining = {slot for slot, worker in self._workers.items() if gone.intersection(worker.actors)}
+        on_draining = set(self.workers.draining(actors)) if actors else set()
+        self._draining = {slot for slot, worker in self._workers.items() if on_draining.intersection(worker.actors)}
         return sorted(self._draining)
 
     def withdraw(self, chains: int) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from raychains import tasks
-from raychains.coordination.failure import LEAVE_EVERY, EvaluatorPace, Stall, check_job
+from raychains.coordination.failure import DRAIN_POLL, EvaluatorPace, Stall, check_job
 from raychains.core.errors import RaychainsError
 from raychains.core.user_code import UserCode
 from raychains.orchestration.chains.messages import EvaluationConfig, EvaluatorConfig
@@ -52,7 +52,7 @@ class Evaluator:
     pace: EvaluatorPace = field(default_factory=EvaluatorPace)
     asked: Any = None
     """The reference of an outstanding question whether its process is alive."""
-    leaves: bool = False
+    draining: bool = False
     """Its node is draining: it is given no more jobs."""
 
 
@@ -135,14 +135,14 @@ class Evaluators:
     @property
     def staying(self) -> list[Evaluator]:
         """Return those whose nodes stay, as far as is known."""
-        return [evaluator for evaluator in self.running if not evaluator.leaves]
+        return [evaluator for evaluator in self.running if not evaluator.draining]
 
     def find_draining(self) -> list[Evaluator]:
         """Note which ones' nodes are draining; return those that stayed until now."""
         actors = {evaluator.actor: evaluator for evaluator in self.staying}
-        found = [actors[actor] for actor in self.workers.leaving(actors)] if actors else []
+        found = [actors[actor] for actor in self.workers.draining(actors)] if actors else []
         for evaluator in found:
-            evaluator.leaves = True
+            evaluator.draining = True
         return found
 
     def forget(self, evaluator: Evaluator) -> None:
@@ -159,7 +159,7 @@ class Evaluators:
     def close(self) -> None:
         """Let them all go."""
         for evaluator in self.running:
-            (self.workers.kill if evaluator.leaves else self.workers.dismiss)(evaluator.actor)
+            (self.workers.kill if evaluator.draining else self.workers.dismiss)(evaluator.actor)
         self.running = []
 
     def __enter__(self) -> Evaluators:
@@ -290,7 +290,7 @@ class JobQueue(ABC, Generic[J]):
         Raises:
             RaychainsError: a job lost too many evaluators.
         """
-        self._leave_nodes(seconds)
+        self._drain_nodes(seconds)
         stalls = []
         busy = [evaluator for evaluator in self.evaluators.running if evaluator.jobs]
         self._ask_whether_alive(busy, seconds)
@@ -311,18 +311,18 @@ class JobQueue(ABC, Generic[J]):
                 stalls.append(stall)
         return max(stalls, key=lambda stall: stall.seconds, default=None)
 
-    def _leave_nodes(self, seconds: float) -> None:
+    def _drain_nodes(self, seconds: float) -> None:
         """Give no more jobs to evaluators on draining nodes, and end those that have done theirs."""
         self._since_nodes += seconds
-        if self._since_nodes < LEAVE_EVERY:
+        if self._since_nodes < DRAIN_POLL:
             return
         self._since_nodes = 0.0
-        leaving = self.evaluators.find_draining()
-        done = [evaluator for evaluator in self.evaluators.running if evaluator.leaves and not evaluator.jobs]
-        for evaluator in leaving:
+        draining = self.evaluators.find_draining()
+        done = [evaluator for evaluator in self.evaluators.running if evaluator.draining and not evaluator.jobs]
+        for evaluator in draining:
             log.warning("an evaluator's node is draining: it is given no more work, another one is started")
             self._seat(evaluator)
-        if leaving or done:
+        if draining or done:
             self.save()
         for evaluator in done:
             self.evaluators.forget(evaluator)
@@ -349,7 +349,7 @@ class JobQueue(ABC, Generic[J]):
         """Note how many jobs an evaluator has, if it is given more."""
         for row in self._room:
             row.pop(id(evaluator), None)
-        if len(evaluator.jobs) < IN_FLIGHT and not evaluator.leaves:
+        if len(evaluator.jobs) < IN_FLIGHT and not evaluator.draining:
             self._room[len(evaluator.jobs)][id(evaluator)] = evaluator
 
     def _check(self, job: J, error: CallFailed) -> None:

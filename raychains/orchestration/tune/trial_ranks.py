@@ -43,7 +43,7 @@ class TrialRanks:
 
     def leaving(self) -> bool:
         """Return whether the node of one of them is draining."""
-        return bool(self._workers.leaving(self._actors))
+        return bool(self._workers.draining(self._actors))
 
     def follow(self, assignment: ChainAssignment) -> Callable[[torch.device], Ranks]:
         """Let the ranks run an attempt along with rank 0; return what makes rank 0's group, once, on its device."""
@@ -66,4 +66,4 @@ class TrialRanks:
             self._workers.result(call)
         except CallFailed as error:
             if not error.raised:
-                joined.result().leave(error.reason, lost=True, rank=rank)
+                joined.result().abort(error.reason, lost=True, rank=rank)

@@ -23,7 +23,7 @@ from ray import tune
 from ray.exceptions import RayActorError
 from ray.tune.search.repeater import TRIAL_INDEX
 
-from raychains.coordination.failure import LEAVE_EVERY, ChainPace
+from raychains.coordination.failure import ChainPace
 from raychains.core import gpus
 from raychains.core.config import Run
 from raychains.core.errors import ChainsFailed, UserError
@@ -46,6 +46,8 @@ from raychains.tasks import Task
 
 CHECKPOINT = "chain.json"
 """The file in a checkpoint of Tune's."""
+WATCH_EVERY = 1.0
+"""Seconds between looks at the chain and for draining nodes."""
 FIXED = ("steps", "chains", "repeats", "lanes", "task", "task_settings", "train_subset", "val_split")
 """Options that a config may not contain: trials of one trainable sample one task."""
 
@@ -236,8 +238,8 @@ class ChainTrainable(tune.Trainable):
     def _watch(self) -> None:
         """Have the chain leave a draining node, and end this process where its chain stalls for too long."""
         chain, pace, leaves = None, ChainPace(self._timeout, self._losses["stalls"]), False
-        while not self._closed.wait(LEAVE_EVERY):
-            pace.passed(LEAVE_EVERY, asked=False)
+        while not self._closed.wait(WATCH_EVERY):
+            pace.passed(WATCH_EVERY, asked=False)
             leaves = leaves or self._node_is_draining()
             if (now := getattr(self, "_chain", None)) is not None:  # none while the task is built
                 if now is not chain:

@@ -9,29 +9,24 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from raychains import papers as rp
 from raychains.evaluation import calibration_error
-from raychains.papers import ALL, NOT_SMOKE, ON_GPU
 from raychains.papers.atmc import atmc_chains
 from raychains.papers.atmc.atmc_chains import ATMC, BATCHNORM, CIFAR, IMAGENET, LABELS, NAMES, SGD, comparisons
-from raychains.papers.claims import claim
-from raychains.papers.completed_run import CompletedRun, cell
-from raychains.papers.contents import listed
-from raychains.papers.experiment import PUBLISHED, Experiment, Part, Sampled, Setting, Tables, figure, styles
-from raychains.papers.published_table import Heading
 from raychains.plotting.layout import DASHED, dashed_entry, legend, panels
 from raychains.plotting.style import INK
 
 BINS = 8
 ROWS = {SGD: NAMES[SGD], BATCHNORM: NAMES[BATCHNORM], ATMC: "ATMC (posterior predictive)"}
-STYLES = styles(ROWS, "sgd decreasing 0, sgd-bn decreasing 1, atmc cyclical 0")
-SCALES = {CIFAR: ALL, IMAGENET: NOT_SMOKE}
+STYLES = rp.styles(ROWS, "sgd decreasing 0, sgd-bn decreasing 1, atmc cyclical 0")
+SCALES = {CIFAR: rp.ALL, IMAGENET: rp.NOT_SMOKE}
 MASS, WIDTH = "mass", "width"
 BINNINGS = {MASS: "equally many predictions", WIDTH: "equal width"}
 OVERCONFIDENCE = "overconfidence"
 CLAIMED = {OVERCONFIDENCE: "is less over-confident", f"ece-{MASS}": "is better calibrated"}
 
 
-def tables(*runs: CompletedRun) -> Tables:
+def tables(*runs: rp.CompletedRun) -> rp.Tables:
     """Return calibration errors per repeat, and the bins of every diagram."""
     cells: list[dict[str, Any]] = []
     bins: list[dict[str, Any]] = []
@@ -52,7 +47,7 @@ def tables(*runs: CompletedRun) -> Tables:
             right = rows["prediction"] == rows["label"]
             numbers[OVERCONFIDENCE] = 100 * float(rows["confidence"].mean() - right.mean())
             origin = run.origin(row, repeat)
-            cells += [cell(run.part, row, column, repeat, value, **origin) for column, value in numbers.items()]
+            cells += [rp.cell(run.part, row, column, repeat, value, **origin) for column, value in numbers.items()]
     return {"cells": cells, "bins": bins}
 
 
@@ -64,7 +59,7 @@ def pooled(bins: pd.DataFrame) -> pd.DataFrame:
 
 
 def _draw(bins: pd.DataFrame) -> Figure:
-    figure, (axes,) = panels(1, len(BINNINGS), 3.4, sharey=True)
+    drawn, (axes,) = panels(1, len(BINNINGS), 3.4, sharey=True)
     whole = pooled(bins)
     for axis, (binning, label) in zip(axes, BINNINGS.items(), strict=True):
         for row, style in STYLES.items():
@@ -74,64 +69,62 @@ def _draw(bins: pd.DataFrame) -> Figure:
         axis.set(xlim=(0, 1), ylim=(0, 1), title=f"Bins of {label}", xlabel="Confidence")
     axes[0].set_ylabel("Accuracy")
     shown = [style for row, style in STYLES.items() if row in set(whole["row"])]
-    legend(figure, [*(style.handle(markers=True) for style in shown), dashed_entry("perfect calibration")], columns=4)
-    return figure
+    legend(drawn, [*(style.handle(markers=True) for style in shown), dashed_entry("perfect calibration")], columns=4)
+    return drawn
 
 
-def _part(dataset: str) -> Part:
-    return Part(
+def _part(dataset: str) -> rp.Part:
+    return rp.Part(
         name=dataset,
         label=LABELS[dataset],
         data=(dataset,),
         tables=tables,
-        sampled=lambda scale: [Sampled(preset) for preset in comparisons(dataset, scale, tuple(ROWS))],
+        sampled=lambda scale: [rp.Sampled(preset) for preset in comparisons(dataset, scale, tuple(ROWS))],
         scales=SCALES[dataset],
     )
 
 
-def settings(scale: str) -> list[Setting]:
-    made = [*atmc_chains.settings(scale), Setting("bins", str(BINS), PUBLISHED)]
-    if scale in ON_GPU:
+def settings(scale: str) -> list[rp.Setting]:
+    made = [*atmc_chains.settings(scale), rp.Setting("bins", str(BINS), rp.PUBLISHED)]
+    if scale in rp.ON_GPU:
         made += [dataclasses.replace(s, name=f"ImageNet: {s.name}") for s in atmc_chains.imagenet_settings(scale)]
     return made
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("atmc-calibration"),
-        parts=tuple(map(_part, SCALES)),
-        rows=ROWS,
-        columns=(
-            Heading(f"ece-{MASS}", "ECE, bins of equal mass", "%", 2),
-            Heading(f"ece-{WIDTH}", "ECE, bins of equal width", "%", 2),
-            Heading(OVERCONFIDENCE, "Mean confidence − accuracy", "%", 2),
-        ),
-        claims=tuple(
-            claim(
-                f"{column}-below-{other}-{dataset}",
-                f"On {LABELS[dataset]} ATMC's posterior predictive {what} than {NAMES[other]}.",
-                *(dataset, column, ATMC, "less", other),
-            )
-            for dataset in SCALES
-            for other in (SGD, BATCHNORM)
-            for column, what in CLAIMED.items()
-        ),
-        settings=settings,
-        differences=atmc_chains.DIFFERENCES
-        + re.sub("^(?:cpu )?(.*?): ", r"\1: ImageNet: ", atmc_chains.OF_IMAGENET, flags=re.MULTILINE)
-        + """
+STUDY = rp.Study(
+    **rp.listed("atmc-calibration"),
+    parts=tuple(map(_part, SCALES)),
+    rows=ROWS,
+    columns=(
+        rp.Heading(f"ece-{MASS}", "ECE, bins of equal mass", "%", 2),
+        rp.Heading(f"ece-{WIDTH}", "ECE, bins of equal width", "%", 2),
+        rp.Heading(OVERCONFIDENCE, "Mean confidence − accuracy", "%", 2),
+    ),
+    claims=tuple(
+        rp.claim(
+            f"{column}-below-{other}-{dataset}",
+            f"On {LABELS[dataset]} ATMC's posterior predictive {what} than {NAMES[other]}.",
+            *(dataset, column, ATMC, "less", other),
+        )
+        for dataset in SCALES
+        for other in (SGD, BATCHNORM)
+        for column, what in CLAIMED.items()
+    ),
+    settings=settings,
+    differences=atmc_chains.DIFFERENCES
+    + re.sub("^(?:cpu )?(.*?): ", r"\1: ImageNet: ", atmc_chains.OF_IMAGENET, flags=re.MULTILINE)
+    + """
 cpu gpu paper: The paper's "8 equally sized bins" may hold equally many predictions or be equally wide: both are
     there. Its plots have no numbers in the text.
 """,
-        figures=figure(
-            "bins",
-            _draw,
-            name="reliability",
-            title="Calibration on {part}",
-            caption=f"Accuracy against mean confidence in {BINS} bins, all repeats together: below the diagonal a "
-            "predictive is over-confident. Left: bins of equally many predictions; right: of equal width.",
-            alt="Accuracy against confidence on {part} of ATMC and of SGD with and without BatchNorm",
-            parts=LABELS,
-        ),
+    figures=rp.figure(
+        "bins",
+        _draw,
+        name="reliability",
+        title="Calibration on {part}",
+        caption=f"Accuracy against mean confidence in {BINS} bins, all repeats together: below the diagonal a "
+        "predictive is over-confident. Left: bins of equally many predictions; right: of equal width.",
+        alt="Accuracy against confidence on {part} of ATMC and of SGD with and without BatchNorm",
+        parts=LABELS,
     ),
 )

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from raychains import papers as rp
 from raychains.papers.csgmcmc import table3
-from raychains.papers.experiment import OURS, PUBLISHED, Setting, reduced
-from raychains.planning import thinning
-from raychains.planning.presets.named import Preset, Variant, named
 
 SEED = 7
 CIFAR, IMAGENET = "cifar10", "imagenet"
@@ -23,37 +20,32 @@ NAMES = {SGD: "SGD", BATCHNORM: "SGD + BatchNorm", ATMC: "ATMC", SGNHT: "SGNHT"}
 METHODS = {SGD: "sgdm", ATMC: "atmc", SGNHT: "sgnht"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    """The size of the chains on CIFAR-10 at a scale."""
-
-    epochs: int
-    cycles: int
-    repeats: int
-    optimised: int
-    """Epochs of SGD."""
-    batch: int = 128
-    network: tuple[str, ...] = ()
-    """Settings of the task ResNet++ where it is not the paper's."""
-    batchnorm: tuple[str, ...] = ("depth=56", "width=32")
-    """The same of the network with BatchNorm."""
-    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
+PLUS = "resnet++"
 TINY, SMALL = ("depth=8", "width=4"), ("depth=8", "width=8")
+
+
+def _own(
+    optimised: int, network: tuple[str, ...] = (), batchnorm: tuple[str, ...] = ("depth=56", "width=32")
+) -> dict[str, dict[str, Any]]:
+    """Return the epochs of SGD, and the settings of both networks where they are not the paper's."""
+    plus = {PLUS: {"task_settings": network}} if network else {}
+    return {SGD: {"epochs": optimised}, BATCHNORM: {"task_settings": batchnorm}, **plus}
+
+
 FEW = {"train_subset": 5_000}
-SIZES: Mapping[str, Size] = {
-    "smoke": Size(epochs=2, cycles=2, repeats=2, optimised=2, batch=20, network=TINY, batchnorm=TINY),
-    "cpu": Size(epochs=150, cycles=3, repeats=3, optimised=150, network=SMALL, batchnorm=SMALL, options=FEW),
-    "gpu": Size(epochs=250, cycles=5, repeats=2, optimised=250, options={"precision": "bf16"}),
-    "paper": Size(epochs=1_000, cycles=20, repeats=3, optimised=250),
+SIZES: Mapping[str, rp.Size] = {
+    "smoke": rp.Size(epochs=2, cycles=2, repeats=2, batch_size=20, own=_own(2, TINY, TINY)),
+    "cpu": rp.Size(epochs=150, cycles=3, repeats=3, batch_size=128, own=_own(150, SMALL, SMALL), options=FEW),
+    "gpu": rp.Size(epochs=250, cycles=5, repeats=2, batch_size=128, own=_own(250), options={"precision": "bf16"}),
+    "paper": rp.Size(epochs=1_000, cycles=20, repeats=3, batch_size=128, own=_own(250)),
 }
+"""On CIFAR-10."""
 BIG = {"smoke": 2, "gpu": 60, "paper": 400}
 """Epochs of the samplers on ImageNet."""
 SMOKE_IMAGENET = {"epochs": 2, "batch_size": 20, "repeats": 2, "cycles": 2, "samples_per_cycle": 1, "chains": 1}
 
 
-def comparisons(dataset: str, scale: str, rows: Sequence[str]) -> list[Preset]:
+def comparisons(dataset: str, scale: str, rows: Sequence[str]) -> list[rp.Preset]:
     """Return the comparison of ResNet++ and that of the network with BatchNorm, as far as their arms are among
     ``rows``.
 
@@ -65,90 +57,91 @@ def comparisons(dataset: str, scale: str, rows: Sequence[str]) -> list[Preset]:
     return made + ([norm] if BATCHNORM in rows else [])
 
 
-def _methods(sgd: Mapping[str, Any], samplers: Mapping[str, Any]) -> list[Variant]:
+def _methods(sgd: Mapping[str, Any], samplers: Mapping[str, Any]) -> list[rp.Variant]:
     """Return the variants on ResNet++ from SGD's options and the samplers'."""
-    return [Variant(n, sampler=sampler, options=sgd if n == SGD else samplers) for n, sampler in METHODS.items()]
+    return [rp.Variant(n, sampler=sampler, options=sgd if n == SGD else samplers) for n, sampler in METHODS.items()]
 
 
-def _cifar(scale: str) -> tuple[Preset, Preset]:
+def _cifar(scale: str) -> tuple[rp.Preset, rp.Preset]:
     size = SIZES[scale]
-    common = {"chains": 1, "repeats": size.repeats, "batch_size": size.batch, "seed": SEED, **size.options}
-    short = {"epochs": size.optimised, **thinning.ONE_COSINE}
-    plus = Preset(
-        name="atmc-cifar10",
-        about="ATMC, SGNHT and SGD on ResNet++ (Heek & Kalchbrenner 2019, Table 1)",
-        task="cifar10-resnetpp56",
-        schedule="cyclical",
-        options=common | ({"task_settings": size.network} if size.network else {}),
-        variants=_methods(short, {"epochs": size.epochs, "cycles": size.cycles}),
+    short = {**size.own[SGD], **rp.thinning.ONE_COSINE}
+    plus = size.preset(
+        "atmc-cifar10",
+        "ATMC, SGNHT and SGD on ResNet++ (Heek & Kalchbrenner 2019, Table 1)",
+        "cifar10-resnetpp56",
+        _methods(short, {"epochs": size.epochs, "cycles": size.cycles}),
+        seed=SEED,
+        **size.own.get(PLUS, {}),
     )
-    norm = Preset(
-        name="atmc-cifar10-batchnorm",
-        about="SGD on a ResNet with BatchNorm (Heek & Kalchbrenner 2019, Table 1)",
-        task="cifar10-resnet20",
-        schedule="cyclical",
-        options=common | {"task_settings": size.batchnorm, "lr": 0.1},
-        variants=[Variant(BATCHNORM, "BatchNorm", "sgdm", short)],
+    norm = size.preset(
+        "atmc-cifar10-batchnorm",
+        "SGD on a ResNet with BatchNorm (Heek & Kalchbrenner 2019, Table 1)",
+        "cifar10-resnet20",
+        [rp.Variant(BATCHNORM, "BatchNorm", "sgdm", short)],
+        seed=SEED,
+        lr=0.1,
+        **size.own[BATCHNORM],
     )
     return plus, norm
 
 
-def _imagenet(scale: str) -> tuple[Preset, Preset]:
+def _imagenet(scale: str) -> tuple[rp.Preset, rp.Preset]:
     """Return `raychains compare --preset imagenet-atmc` with its baselines; with BatchNorm it is cSG-MCMC's Table 3's
     SGDM."""
-    known, other = named("imagenet-atmc"), table3.preset(scale)
+    known, other = rp.named("imagenet-atmc"), table3.preset(scale)
     task, epochs = known.task, BIG[scale]
     options = dict(known.options) | {"epochs": epochs, "cycles": epochs // 20, "repeats": 1, "seed": SEED}
     if scale == "smoke":
         task, options = "imagefolder-resnetpp", SMOKE_IMAGENET | {"task_settings": ("size=32", *TINY), "seed": SEED}
     elif scale == "gpu":
         options["precision"] = "bf16"
-    variants = _methods({**thinning.ONE_COSINE, "epochs": table3.EPOCHS[scale]}, {})
+    variants = _methods({**rp.thinning.ONE_COSINE, "epochs": table3.EPOCHS[scale]}, {})
     sgdm = [dataclasses.replace(v, name=BATCHNORM) for v in other.variants if v.sampler == "sgdm"]
     plus = dataclasses.replace(known, task=task, schedule="cyclical", options=options, variants=variants)
     return plus, dataclasses.replace(other, name="atmc-imagenet-batchnorm", variants=sgdm)
 
 
-def settings(scale: str) -> list[Setting]:
+def settings(scale: str) -> list[rp.Setting]:
     """Return what was chosen on CIFAR-10 at a scale, and by whom."""
     size = SIZES[scale]
-    plus = ", ".join(size.network).replace("=", " ") or "depth 56, 32 channels"
+    network = size.own.get(PLUS, {}).get("task_settings", ())
+    plus = ", ".join(network).replace("=", " ") or "depth 56, 32 channels"
     return [
-        Setting("ResNet++", plus, OURS if size.network else PUBLISHED),
-        Setting("ResNet with BatchNorm", ", ".join(size.batchnorm).replace("=", " "), OURS),
-        Setting("epochs of samplers, cycles", f"{size.epochs}, {size.cycles}", OURS),
-        Setting("epochs of a cycle", str(size.epochs // size.cycles), OURS if scale == "smoke" else PUBLISHED),
-        Setting("samples of a cycle", "1, its last", PUBLISHED),
-        Setting("epochs of SGD", f"{size.optimised}, one cosine", OURS),
-        Setting("batch", str(size.batch), OURS),
-        Setting("initial step size", "0.05 on ResNet++, 0.1 with BatchNorm", OURS),
-        Setting("momentum, thermostat's rate", "0.9, 1e-3", OURS),
-        Setting("momentum's energy", "Gaussian, no speed limit", OURS),
-        Setting("temperature", "1", PUBLISHED),
-        Setting("prior's widths", "scales 1, directions 0.01, biases 1", OURS),
-        Setting("weight decay with BatchNorm", "5e-4", OURS),
-        Setting("repeats", str(size.repeats), OURS),
-        *reduced(size.options),
+        rp.Setting("ResNet++", plus, rp.OURS if network else rp.PUBLISHED),
+        rp.Setting("ResNet with BatchNorm", ", ".join(size.own[BATCHNORM]["task_settings"]).replace("=", " "), rp.OURS),
+        rp.Setting("epochs of samplers, cycles", f"{size.epochs}, {size.cycles}", rp.OURS),
+        rp.Setting("epochs of a cycle", str(size.epochs // size.cycles), rp.OURS if scale == "smoke" else rp.PUBLISHED),
+        rp.Setting("samples of a cycle", "1, its last", rp.PUBLISHED),
+        rp.Setting("epochs of SGD", f"{size.own[SGD]['epochs']}, one cosine", rp.OURS),
+        rp.Setting("batch", str(size.batch_size), rp.OURS),
+        rp.Setting("initial step size", "0.05 on ResNet++, 0.1 with BatchNorm", rp.OURS),
+        rp.Setting("momentum, thermostat's rate", "0.9, 1e-3", rp.OURS),
+        rp.Setting("momentum's energy", "Gaussian, no speed limit", rp.OURS),
+        rp.Setting("temperature", "1", rp.PUBLISHED),
+        rp.Setting("prior's widths", "scales 1, directions 0.01, biases 1", rp.OURS),
+        rp.Setting("weight decay with BatchNorm", "5e-4", rp.OURS),
+        rp.Setting("repeats", str(size.repeats), rp.OURS),
+        *rp.reduced(size.options),
     ]
 
 
-def imagenet_settings(scale: str) -> list[Setting]:
+def imagenet_settings(scale: str) -> list[rp.Setting]:
     """Return what was chosen on ImageNet at a scale, and by whom."""
     if scale == "cpu":
         return []
     smoke = scale == "smoke"
     network, norm = ("depth 8, 4 channels, 32×32", "LeNet, 32×32") if smoke else ("depth 50", "ResNet-50")
-    origin = OURS if smoke else PUBLISHED
+    origin = rp.OURS if smoke else rp.PUBLISHED
     return [
-        Setting("ResNet++", network, origin),
-        Setting("network of SGD + BatchNorm", norm, origin),
-        Setting("epochs of samplers", str(BIG[scale]), OURS),
-        Setting("epochs of a cycle", "1" if smoke else "20", origin),
-        Setting("epochs of SGD", f"{table3.EPOCHS[scale]}, one cosine", OURS),
-        Setting("SGD + BatchNorm", "SGDM of cSG-MCMC's Table 3, 1/(b + k)", OURS),
-        Setting("batch of samplers", "20" if smoke else "1,024", origin),
-        Setting("initial step size", "0.05", OURS),
-        Setting("repeats", "2" if smoke else "1", OURS),
+        rp.Setting("ResNet++", network, origin),
+        rp.Setting("network of SGD + BatchNorm", norm, origin),
+        rp.Setting("epochs of samplers", str(BIG[scale]), rp.OURS),
+        rp.Setting("epochs of a cycle", "1" if smoke else "20", origin),
+        rp.Setting("epochs of SGD", f"{table3.EPOCHS[scale]}, one cosine", rp.OURS),
+        rp.Setting("SGD + BatchNorm", "SGDM of cSG-MCMC's Table 3, 1/(b + k)", rp.OURS),
+        rp.Setting("batch of samplers", "20" if smoke else "1,024", origin),
+        rp.Setting("initial step size", "0.05", rp.OURS),
+        rp.Setting("repeats", "2" if smoke else "1", rp.OURS),
     ]
 
 

@@ -6,13 +6,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from raychains import papers as rp
 from raychains.papers.atmc import atmc_chains
 from raychains.papers.atmc.atmc_chains import ATMC, BATCHNORM, CIFAR, IMAGENET, LABELS, NAMES, SGD, SGNHT, comparisons
-from raychains.papers.claims import Claim, Direction, Rule, claim
-from raychains.papers.completed_run import CompletedRun
-from raychains.papers.contents import listed
-from raychains.papers.experiment import Experiment, Part, Sampled, Tables, Value, printed
-from raychains.papers.published_table import Heading
 
 ACCURACY, NLL = METRICS = ("accuracy", "nll")
 SINGLE = "-single"
@@ -37,15 +33,15 @@ sgnht: 76.4 | 0.941
 }
 """Accuracy in per cent and NLL in nats."""
 READABLE = ((CIFAR, BATCHNORM, ACCURACY), (CIFAR, ATMC, NLL), (IMAGENET, ATMC, ACCURACY), (IMAGENET, ATMC, NLL))
-"""The cells that the paper's own text has; the others come from a later survey's table."""
+"""The cells that the paper's own text has; the others are quoted by google/edward2."""
 
 
-def _sampled(dataset: str, scale: str) -> list[Sampled]:
+def _sampled(dataset: str, scale: str) -> list[rp.Sampled]:
     plus, norm = comparisons(dataset, scale, tuple(NAMES))
-    return [Sampled(plus, views=("samples",)), Sampled(norm)]
+    return [rp.Sampled(plus, views=("samples",)), rp.Sampled(norm)]
 
 
-def tables(plus: CompletedRun, norm: CompletedRun) -> Tables:
+def tables(plus: rp.CompletedRun, norm: rp.CompletedRun) -> rp.Tables:
     views = plus.table("views")
     last = views[views["kind"] == "samples"].groupby(["arm", "repeat"], sort=False).tail(1)
     cells = plus.cells([SGD, ATMC, SGNHT], METRICS)
@@ -53,21 +49,22 @@ def tables(plus: CompletedRun, norm: CompletedRun) -> Tables:
     return {"cells": cells + norm.cells([BATCHNORM], METRICS)}
 
 
-def values(dataset: str, where: str) -> tuple[Value, ...]:
+def values(dataset: str, where: str) -> tuple[rp.Value, ...]:
     source = f"Heek & Kalchbrenner 2019, {where}"
-    found = printed(PRINTED[dataset], [(dataset, metric) for metric in METRICS], source)
-    survey = f"{source}, as a later survey's table has it"
+    found = rp.printed(PRINTED[dataset], [(dataset, metric) for metric in METRICS], source)
+    quoted = f"{source}, quoted by google/edward2, baselines/{dataset}/README.md"
     return tuple(
-        v if (v.part, v.row, v.column) in READABLE else replace(v, source=survey, provenance="unknown") for v in found
+        v if (v.part, v.row, v.column) in READABLE else replace(v, source=quoted, provenance="quoted elsewhere")
+        for v in found
     )
 
 
-def claims(dataset: str) -> tuple[Claim, ...]:
+def claims(dataset: str) -> tuple[rp.Claim, ...]:
     """Return what §5 says of both tables; of SGNHT it says nothing, and its numbers are all there is."""
     one, apart = ATMC + SINGLE, "SGD with BatchNorm is more accurate than ATMC's posterior predictive"
     if dataset == IMAGENET:
         apart = "ATMC's posterior predictive is more accurate than SGD with BatchNorm"
-    stated: tuple[tuple[str, str, str, Rule, str], ...] = (
+    stated: tuple[tuple[str, str, str, rp.Rule, str], ...] = (
         (ATMC, one, NLL, "paired", "ATMC's posterior predictive has a lower test NLL than one sample of it"),
         (ATMC, one, ACCURACY, "paired", "ATMC's posterior predictive is more accurate than one sample"),
         (ATMC, SGNHT, NLL, "paired", "By the numbers ATMC's posterior predictive has a lower test NLL than SGNHT's"),
@@ -80,42 +77,35 @@ def claims(dataset: str) -> tuple[Claim, ...]:
     for left, right, column, rule, text in stated:
         word, direction = _better(column)
         name = f"{left}-{word}-{right}-{column}"
-        made.append(claim(name, f"{text} on {LABELS[dataset]}.", dataset, column, left, direction, right, rule))
-    worse: Direction = "less" if dataset == CIFAR else "greater"
+        made.append(rp.claim(name, f"{text} on {LABELS[dataset]}.", dataset, column, left, direction, right, rule))
+    worse: rp.Direction = "less" if dataset == CIFAR else "greater"
     text = f"{apart} on {LABELS[dataset]}."
     name = "atmc-and-batchnorm-accuracy"
-    return (*made, claim(name, text, dataset, ACCURACY, ATMC, worse, BATCHNORM))
+    return (*made, rp.claim(name, text, dataset, ACCURACY, ATMC, worse, BATCHNORM))
 
 
-def _better(column: str) -> tuple[str, Direction]:
+def _better(column: str) -> tuple[str, rp.Direction]:
     return ("below", "less") if column == NLL else ("above", "greater")
 
 
-def _experiment(name: str, dataset: str, **more: Any) -> Experiment:
+def _study(name: str, dataset: str, **more: Any) -> rp.Study:
     sampled = partial(_sampled, dataset)
-    part = Part(name=dataset, label=LABELS[dataset], data=(dataset,), sampled=sampled, tables=tables)
-    return Experiment(
-        **listed(name),
+    part = rp.Part(name=dataset, label=LABELS[dataset], data=(dataset,), sampled=sampled, tables=tables)
+    return rp.Study(
+        **rp.listed(name),
         parts=(part,),
         rows=ROWS,
-        columns=(Heading(ACCURACY, "Top-1 accuracy", "%", 2), Heading(NLL, "NLL", "nats", 4)),
-        values=values(dataset, listed(name)["where"]),
+        columns=(rp.Heading(ACCURACY, "Top-1 accuracy", "%", 2), rp.Heading(NLL, "NLL", "nats", 4)),
+        values=values(dataset, rp.listed(name)["where"]),
         claims=claims(dataset),
         **more,
     )
 
 
-EXPERIMENTS = (
-    _experiment(
-        "atmc-table1",
-        CIFAR,
-        settings=atmc_chains.settings,
-        differences=atmc_chains.DIFFERENCES,
-    ),
-    _experiment(
-        "atmc-table2",
-        IMAGENET,
-        settings=atmc_chains.imagenet_settings,
-        differences=atmc_chains.COMMON + atmc_chains.OF_IMAGENET,
-    ),
+TABLE1 = _study("atmc-table1", CIFAR, settings=atmc_chains.settings, differences=atmc_chains.DIFFERENCES)
+TABLE2 = _study(
+    "atmc-table2",
+    IMAGENET,
+    settings=atmc_chains.imagenet_settings,
+    differences=atmc_chains.COMMON + atmc_chains.OF_IMAGENET,
 )

@@ -4,20 +4,16 @@ coincide."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from raychains.papers import ALL, NOT_SMOKE
-from raychains.papers.completed_run import CompletedRun, Names, Row
-from raychains.papers.experiment import CODE, OURS, PUBLISHED, Part, Setting, Tables, comparison, reduced
-from raychains.planning.presets.named import Preset, Variant
+from raychains import papers as rp
 
 SEED = 5
 LABELS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
-OF_TABLES = {"cifar10": ALL, "cifar100": NOT_SMOKE}
+OF_TABLES = {"cifar10": rp.ALL, "cifar100": rp.NOT_SMOKE}
 """Scales of the data sets: smoke has one for all of these experiments."""
-OF_FIGURES = {"cifar100": NOT_SMOKE, "cifar10": ("smoke", "cpu", "gpu")}
+OF_FIGURES = {"cifar100": rp.NOT_SMOKE, "cifar10": ("smoke", "cpu", "gpu")}
 """Scales of figures, which are of CIFAR-100; CIFAR-10 stands in for it where the settings are not the papers'."""
 NETWORKS = {"smoke": "lenet", "cpu": "lenet", "gpu": "resnet18", "paper": "resnet18"}
 CYCLICAL = {"csgld": "sgld", "csghmc": "sghmc"}
@@ -31,55 +27,38 @@ FINAL = {"smoke": 0.05, "cpu": 0.01}
 of 0.1, on 48 % after one to a tenth, on 43 % under one cosine."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    """The size of all experiments at a scale."""
-
-    epochs: int
-    chains: int
-    """Chains of the parallel arms."""
-    repeats: int
-    cycles: int = 4
-    options: Mapping[str, Any]
-    """Further options of all chains."""
-
-
 SMOKE = {"batch_size": 20, "exploration": 0.5, "thinning": 3}
 """40 steps on 200 images, which a LeNet learns something from; 6 samples of two cycles."""
-SIZES: Mapping[str, Size] = {
-    "smoke": Size(epochs=4, chains=2, repeats=2, cycles=2, options=SMOKE),
-    "cpu": Size(epochs=200, chains=4, repeats=3, options={"train_subset": 5_000}),
-    "gpu": Size(epochs=200, chains=4, repeats=2, options={"precision": "bf16"}),
-    "paper": Size(epochs=200, chains=4, repeats=3, options={}),
+SIZES: Mapping[str, rp.Size] = {
+    "smoke": rp.Size(epochs=4, chains=2, repeats=2, cycles=2, options=SMOKE),
+    "cpu": rp.Size(epochs=200, chains=4, repeats=3, options={"train_subset": 5_000}),
+    "gpu": rp.Size(epochs=200, chains=4, repeats=2, options={"precision": "bf16"}),
+    "paper": rp.Size(epochs=200, chains=4, repeats=3),
 }
+"""Their chains are those of the parallel arms."""
 
 
-def preset(name: str, about: str, dataset: str, scale: str, variants: Sequence[Variant], **options: Any) -> Preset:
+def preset(
+    name: str, about: str, dataset: str, scale: str, variants: Sequence[rp.Variant], **options: Any
+) -> rp.Preset:
     """Return a comparison of arms made by `variant`, whose chains every other experiment with the same settings
     shares."""
-    size = SIZES[scale]
-    common = {"epochs": size.epochs, "repeats": size.repeats, "cycles": size.cycles, "seed": SEED, "chains": 1}
-    return Preset(
-        name=f"{name}-{dataset}",
-        about=f"{about} (Zhang et al. 2020)",
-        task=f"{dataset}-{NETWORKS[scale]}",
-        schedule="decreasing",
-        options=common | dict(size.options) | options,
-        variants=variants,
-    )
+    about, task = f"{about} (Zhang et al. 2020)", f"{dataset}-{NETWORKS[scale]}"
+    common = {"seed": SEED, "chains": 1, "cycles": SIZES[scale].cycles, **options}
+    return SIZES[scale].preset(f"{name}-{dataset}", about, task, variants, schedule="decreasing", **common)
 
 
-def parts(preset: Any, tables: Any, scales: Mapping[str, tuple[str, ...]], **asked: Any) -> tuple[Part, ...]:
+def parts(preset: Any, tables: Any, scales: Mapping[str, tuple[str, ...]], **asked: Any) -> tuple[rp.Part, ...]:
     """Return the data sets' parts of a table or figure, from (data set, scale) -> comparison, views and measures.
 
     CIFAR-10 stands for CIFAR-100 where that comes first.
     """
     return tuple(
-        Part(
+        rp.Part(
             name=name,
             label=LABELS[name],
             data=(name,),
-            sampled=comparison(partial(preset, name), **asked),
+            sampled=rp.comparison(partial(preset, name), **asked),
             tables=tables,
             scales=at,
             stands_for=LABELS["cifar100"] if name == "cifar10" and next(iter(scales)) == "cifar100" else "",
@@ -88,7 +67,7 @@ def parts(preset: Any, tables: Any, scales: Mapping[str, tuple[str, ...]], **ask
     )
 
 
-def variant(name: str, sampler: str, scale: str, *, halve: bool = False, **options: Any) -> Variant:
+def variant(name: str, sampler: str, scale: str, *, halve: bool = False, **options: Any) -> rp.Variant:
     """Return one arm: a method under its own schedule or the decreasing one, perhaps of half the epochs."""
     own: dict[str, Any] = {"epochs": SIZES[scale].epochs // 2} if halve else {}
     if sampler in POINTS:
@@ -97,7 +76,7 @@ def variant(name: str, sampler: str, scale: str, *, halve: bool = False, **optio
         own["schedule_settings"] = (f"samples={2 if halve else 4}",)
     if scale in FINAL and sampler in (*POINTS, *CYCLICAL.values()):
         own["final_lr"] = FINAL[scale] / (10 if sampler == "sgdm" else 1)
-    return Variant(name, "halved" if halve else "", sampler, own | options)
+    return rp.Variant(name, "halved" if halve else "", sampler, own | options)
 
 
 def apart(scale: str) -> dict[str, Any]:
@@ -108,42 +87,42 @@ def apart(scale: str) -> dict[str, Any]:
     return {"schedule_settings": (f"samples={SPREAD}",), "thinning": 12 * batches}
 
 
-def measured(run: CompletedRun, rows: Names, column: str) -> Tables:
+def measured(run: rp.CompletedRun, rows: rp.Names, column: str) -> rp.Tables:
     """Return a comparison's test errors in per cent as ``cells``, and the NLL of the same predictions in nats as
     ``nll``."""
     return as_tables(run.cells(rows, {"error": column}), run.cells(rows, {"nll": column}))
 
 
-def as_tables(errors: Sequence[Row], likelihoods: Sequence[Row]) -> Tables:
+def as_tables(errors: Sequence[rp.Row], likelihoods: Sequence[rp.Row]) -> rp.Tables:
     """Return cells of test errors as ``cells``, and those of the NLL of the same predictions as ``nll``."""
     where = ("part", "row", "column", "repeat")
     return {"cells": errors, "nll": [{**{name: c[name] for name in where}, "nll": c["value"]} for c in likelihoods]}
 
 
-def settings(scale: str) -> list[Setting]:
+def settings(scale: str) -> list[rp.Setting]:
     """Return what all of these experiments have in common at a scale, and who chose it."""
     size, smoke = SIZES[scale], scale == "smoke"
     fall = {"smoke": "half", "cpu": "a tenth"}.get(scale, "a hundredth")
-    ours, code = (OURS, OURS) if smoke else (PUBLISHED, CODE)
-    network, lr, whose = ("LeNet", "0.1", OURS) if NETWORKS[scale] == "lenet" else ("ResNet-18", "0.5", PUBLISHED)
+    ours, code = (rp.OURS, rp.OURS) if smoke else (rp.PUBLISHED, rp.CODE)
+    network, lr, whose = ("LeNet", "0.1", rp.OURS) if NETWORKS[scale] == "lenet" else ("ResNet-18", "0.5", rp.PUBLISHED)
     samples = "the last quarter, 4 samples" if smoke else "the last 50 of 200 epochs, 20 samples an epoch apart"
     return [
-        Setting("network", network, whose),
-        Setting("epochs", str(size.epochs), ours),
-        Setting("batch", "20" if smoke else "64", code),
-        Setting("initial step size", lr, whose),
-        Setting("decreasing step size", f"to {fall} as 1/(b + k)", OURS),
-        Setting("step size of SGDM, Snapshot-SGDM", "a tenth, momentum 0.9", OURS),
-        Setting("momentum of SGHMC", "0.1", CODE),
-        Setting("M", str(size.cycles), ours),
-        Setting("β", "0.5" if smoke else "0.8 (CIFAR-10), 0.94 (CIFAR-100)", ours),
-        Setting("samples of a cycle", f"3, {'3 steps' if smoke else 'an epoch'} apart", ours),
-        Setting("decreasing: noise and samples", samples, ours),
-        Setting("temperature", "1/50,000", CODE),
-        Setting("weight decay", "5e-4 on all parameters", CODE),
-        Setting("augmentation", "crops from 4 pixels of padding, mirrored", CODE),
-        Setting("repeats", str(size.repeats), PUBLISHED if scale in ("cpu", "paper") else OURS),
-        *reduced(size.options),
+        rp.Setting("network", network, whose),
+        rp.Setting("epochs", str(size.epochs), ours),
+        rp.Setting("batch", "20" if smoke else "64", code),
+        rp.Setting("initial step size", lr, whose),
+        rp.Setting("decreasing step size", f"to {fall} as 1/(b + k)", rp.OURS),
+        rp.Setting("step size of SGDM, Snapshot-SGDM", "a tenth, momentum 0.9", rp.OURS),
+        rp.Setting("momentum of SGHMC", "0.1", rp.CODE),
+        rp.Setting("M", str(size.cycles), ours),
+        rp.Setting("β", "0.5" if smoke else "0.8 (CIFAR-10), 0.94 (CIFAR-100)", ours),
+        rp.Setting("samples of a cycle", f"3, {'3 steps' if smoke else 'an epoch'} apart", ours),
+        rp.Setting("decreasing: noise and samples", samples, ours),
+        rp.Setting("temperature", "1/50,000", rp.CODE),
+        rp.Setting("weight decay", "5e-4 on all parameters", rp.CODE),
+        rp.Setting("augmentation", "crops from 4 pixels of padding, mirrored", rp.CODE),
+        rp.Setting("repeats", str(size.repeats), rp.PUBLISHED if scale in ("cpu", "paper") else rp.OURS),
+        *rp.reduced(size.options),
     ]
 
 

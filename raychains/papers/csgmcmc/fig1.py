@@ -8,10 +8,7 @@ from collections.abc import Mapping
 import pandas as pd
 from matplotlib.figure import Figure
 
-from raychains.papers.completed_run import Computation, cell
-from raychains.papers.contents import listed
-from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, figure
-from raychains.papers.published_table import Heading
+from raychains import papers as rp
 from raychains.plotting.layout import COUNT, legend, panels
 from raychains.plotting.style import FAMILIES
 from raychains.schedules import Cyclical, Decreasing, Schedule
@@ -26,15 +23,15 @@ THINNING = 10
 """Steps between points of the drawn curves."""
 
 
-def computed(work: Computation) -> Tables:
+def computed(work: rp.Computation) -> rp.Tables:
     """Return both schedules step by step, thinned; their mean step size and how often they restart."""
     cells, points = [], []
     for name, schedule in SCHEDULES.items():
         settings = [schedule.at(k) for k in range(1, STEPS + 1)]
         steps = [s.lr for s in settings]
         restarts = sum(after > before for before, after in itertools.pairwise(steps))
-        cells.append(cell(work.part, name, "mean", 0, sum(steps) / STEPS))
-        cells.append(cell(work.part, name, "restarts", 0, restarts))
+        cells.append(rp.cell(work.part, name, "mean", 0, sum(steps) / STEPS))
+        cells.append(rp.cell(work.part, name, "restarts", 0, restarts))
         points += [
             {"schedule": name, "step": k, "lr": s.lr, "stage": s.stage}
             for k, s in enumerate(settings, start=1)
@@ -61,27 +58,25 @@ def draw(curve: pd.DataFrame) -> Figure:
     return drawn
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("fig1"),
-        parts=(Part(name="schedules", computed=computed),),
-        rows=LABELS,
-        columns=(Heading("mean", "Mean step size"), Heading("restarts", "Restarts", decimals=0)),
-        settings=lambda scale: (
-            Setting("step size", "Eq. 1", PUBLISHED),
-            Setting("K, M, β, first step", f"{STEPS:,}, {CYCLES}, {EXPLORATION:g}, {LR:g}", OURS),
-            Setting("decreasing", "a (b + k)^-0.55, to a tenth", OURS),
-        ),
-        differences="""
+STUDY = rp.Study(
+    **rp.listed("fig1"),
+    parts=(rp.Part(name="schedules", computed=computed),),
+    rows=LABELS,
+    columns=(rp.Heading("mean", "Mean step size"), rp.Heading("restarts", "Restarts", decimals=0)),
+    settings=lambda scale: (
+        rp.Setting("step size", "Eq. 1", rp.PUBLISHED),
+        rp.Setting("K, M, β, first step", f"{STEPS:,}, {CYCLES}, {EXPLORATION:g}, {LR:g}", rp.OURS),
+        rp.Setting("decreasing", "a (b + k)^-0.55, to a tenth", rp.OURS),
+    ),
+    differences="""
 smoke cpu gpu paper: The paper's figure is a sketch without numbers: K, M and β are ours.
 """,
-        figures=figure(
-            "curve",
-            draw,
-            name="fig1",
-            title="Step sizes",
-            caption="Step size against iterations. Dashed: exploration without noise; solid: sampling.",
-            alt="A cosine step size that restarts three times, beside one that only falls",
-        ),
+    figures=rp.figure(
+        "curve",
+        draw,
+        name="fig1",
+        title="Step sizes",
+        caption="Step size against iterations. Dashed: exploration without noise; solid: sampling.",
+        alt="A cosine step size that restarts three times, beside one that only falls",
     ),
 )

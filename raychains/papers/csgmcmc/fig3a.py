@@ -9,30 +9,26 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from raychains import papers as rp
 from raychains.evaluation.evaluation import Array
 from raychains.measures.diversity import clusters, matrix
 from raychains.measures.network_samples import thinned
-from raychains.papers.claims import Claim, claim
-from raychains.papers.completed_run import CompletedRun, cell
-from raychains.papers.contents import listed
 from raychains.papers.csgmcmc import cifar
-from raychains.papers.experiment import Experiment, Tables, by_part, figure, printed, styles
-from raychains.planning.presets.named import Preset
 from raychains.plotting.layout import dot_entry, legend
 
 ROWS = {"csgld": "cSGLD", "sgld": "SGLD"}
-STYLES = styles(ROWS, "csgld cyclical 0, sgld decreasing 1")
-CLUSTERS = printed("csgld: 4\nsgld: 1", [("cifar100", "clusters")], "Zhang et al. 2020, §5.2")
+STYLES = rp.styles(ROWS, "csgld cyclical 0, sgld decreasing 1")
+CLUSTERS = rp.printed("csgld: 4\nsgld: 1", [("cifar100", "clusters")], "Zhang et al. 2020, §5.2")
 COLUMNS = {"clusters": "Clusters", "distance": "Mean distance", "apart": "Distance between cycles / inside"}
 
 
-def preset(dataset: str, scale: str) -> Preset:
+def preset(dataset: str, scale: str) -> rp.Preset:
     """Return one chain of each: Table 1's."""
     variants = [cifar.variant(row, row, scale) for row in ROWS]
     return cifar.preset("fig3a", "12 samples in weight space", dataset, scale, variants)
 
 
-def tables(run: CompletedRun) -> Tables:
+def tables(run: rp.CompletedRun) -> rp.Tables:
     size = cifar.SIZES[run.scale]
     cells, points = [], []
     for row in ROWS:
@@ -45,7 +41,7 @@ def tables(run: CompletedRun) -> Tables:
             # Without cycles, as many samples in a row are a group.
             group = mine["cycle"].to_numpy() if row == "csgld" else np.arange(len(mine)) * size.cycles // len(mine)
             for column, value in statistics(distance, group).items():
-                cells.append(cell(run.part, row, column, repeat, value, digests=digest, samples=len(mine)))
+                cells.append(rp.cell(run.part, row, column, repeat, value, digests=digest, samples=len(mine)))
             shown = mine[["index", "x", "y", "stress"]].astype({"index": int, "x": float, "y": float, "stress": float})
             shown.insert(1, "group", group.astype(int))
             about = {"part": run.part, "row": row, "repeat": repeat}
@@ -89,7 +85,7 @@ def _draw(points: pd.DataFrame) -> Figure:
     """Draw the first repeat's map of every part that was run."""
     points = points[points["repeat"] == points["repeat"].min()]
     count = points["part"].nunique()
-    figure, found = by_part(points, 0.1 + (4.4 if count == 1 else 8 / count), cifar.LABELS)
+    drawn, found = rp.by_part(points, 0.1 + (4.4 if count == 1 else 8 / count), cifar.LABELS)
     for axis, of in found:
         for row, style in STYLES.items():
             mine = of[of["row"] == row]
@@ -104,16 +100,16 @@ def _draw(points: pd.DataFrame) -> Figure:
     handles = [
         dot_entry(style.label, color=style.colour, marker=style.marker, markersize=6) for style in STYLES.values()
     ]
-    legend(figure, handles)
-    return figure
+    legend(drawn, handles)
+    return drawn
 
 
-def claims(dataset: str, scales: tuple[str, ...]) -> list[Claim]:
+def claims(dataset: str, scales: tuple[str, ...]) -> list[rp.Claim]:
     """Return what the paper reads from the figure."""
     where = cifar.LABELS[dataset]
     real: dict[str, Any] = {"scales": tuple(s for s in scales if s != "smoke"), "tolerance": 0.5}
     made = [
-        claim(
+        rp.claim(
             f"{v.row}-{v.text}-clusters-{dataset}",
             f"12 samples of {ROWS[v.row]} form {v.text} cluster{'s' * (v.summary.mean > 1)} on {where}.",
             *(dataset, "clusters", v.row, "equal", v.summary.mean),
@@ -128,34 +124,32 @@ def claims(dataset: str, scales: tuple[str, ...]) -> list[Claim]:
     }
     for column, text in larger.items():
         name = f"csgld-larger-{column}-{dataset}"
-        made.append(claim(name, f"{text} on {where}.", dataset, column, "csgld", "greater", "sgld", scales=scales))
+        made.append(rp.claim(name, f"{text} on {where}.", dataset, column, "csgld", "greater", "sgld", scales=scales))
     return made
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("fig3a"),
-        parts=cifar.parts(preset, tables, cifar.OF_FIGURES, measures=("diversity",)),
-        rows=ROWS,
-        columns=COLUMNS,
-        values=CLUSTERS,
-        claims=tuple(c for dataset, scales in cifar.OF_FIGURES.items() for c in claims(dataset, scales)),
-        settings=cifar.settings,
-        differences=cifar.REPEATED
-        + """
+STUDY = rp.Study(
+    **rp.listed("fig3a"),
+    parts=cifar.parts(preset, tables, cifar.OF_FIGURES, measures=("diversity",)),
+    rows=ROWS,
+    columns=COLUMNS,
+    values=CLUSTERS,
+    claims=tuple(c for dataset, scales in cifar.OF_FIGURES.items() for c in claims(dataset, scales)),
+    settings=cifar.settings,
+    differences=cifar.REPEATED
+    + """
 cpu gpu paper: The paper does not say which of its samplers the map shows: ours are SGLD and cSGLD. 12 of SGLD's 20
     samples, evenly spread, are taken; three in a row count as a cycle.
 cpu gpu paper: The paper counts clusters by eye; ours are counted on the distances by their silhouette, one where none
     of 2 to 6 exceeds 0.5. A chain that drifts without stopping may pass for two.
 cpu gpu: The paper's figure is of CIFAR-100; CIFAR-10 stands in for it with Table 1's chains.
 """,
-        figures=figure(
-            "map",
-            _draw,
-            name="map",
-            title="Samples in weight space",
-            caption=_caption,
-            alt="A map of the samples of cSGLD and SGLD in weight space",
-        ),
+    figures=rp.figure(
+        "map",
+        _draw,
+        name="map",
+        title="Samples in weight space",
+        caption=_caption,
+        alt="A map of the samples of cSGLD and SGLD in weight space",
     ),
 )

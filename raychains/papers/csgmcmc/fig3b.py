@@ -9,13 +9,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from raychains.papers.claims import Claim, claim
-from raychains.papers.completed_run import CompletedRun, cell
-from raychains.papers.contents import listed
+from raychains import papers as rp
 from raychains.papers.csgmcmc import cifar
-from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Setting, Tables, by_part, figure, styles
-from raychains.papers.published_table import Heading
-from raychains.planning.presets.named import Preset
 from raychains.plotting.layout import legend
 
 ROWS = {"csgld": "cSGLD, neighbouring cycles", "csgld-inside": "cSGLD, inside a cycle", "sgld": "SGLD"}
@@ -25,12 +20,12 @@ KINDS = {
     "sgld": ("sgld", "inside a cycle"),
 }
 """The preset's variant, and the relation between the ends of its lines."""
-STYLES = styles(ROWS, "csgld cyclical 0, csgld-inside cyclical 2, sgld decreasing 1")
+STYLES = rp.styles(ROWS, "csgld cyclical 0, csgld-inside cyclical 2, sgld decreasing 1")
 CHAINS = {"smoke": 2, "cpu": 3, "gpu": 3, "paper": 3}
 """Independent chains, which stand for repeats."""
 
 
-def preset(dataset: str, scale: str) -> Preset:
+def preset(dataset: str, scale: str) -> rp.Preset:
     """Return both methods: cSGLD's chains are Table 2's; SGLD's differ from them in the samples that they keep."""
     n = CHAINS[scale]
     variants = [
@@ -40,7 +35,7 @@ def preset(dataset: str, scale: str) -> Preset:
     return cifar.preset("fig3b", "test error between two samples", dataset, scale, variants, repeats=1)
 
 
-def tables(run: CompletedRun) -> Tables:
+def tables(run: rp.CompletedRun) -> rp.Tables:
     lines = run.table("interpolation")
     cells, paths = [], []
     for row, (variant, kind) in KINDS.items():
@@ -59,7 +54,7 @@ def tables(run: CompletedRun) -> Tables:
             sizes = {"hill": [hill(e) for e in errors], "ends": [(e[0] + e[-1]) / 2 for e in errors]}
             for column, values in sizes.items():
                 value = float(np.mean(values)) if values else float("nan")
-                cells.append(cell(run.part, row, column, chain, value, digests=digest, samples=2 * len(errors)))
+                cells.append(rp.cell(run.part, row, column, chain, value, digests=digest, samples=2 * len(errors)))
     return {"cells": cells, "paths": paths}
 
 
@@ -72,7 +67,7 @@ def hill(errors: Any) -> float:
 
 def _draw(paths: pd.DataFrame) -> Figure:
     """Draw the error along every line, and the mean of each kind."""
-    figure, found = by_part(paths, 3.4, cifar.LABELS, sharex=True)
+    drawn, found = rp.by_part(paths, 3.4, cifar.LABELS, sharex=True)
     for axis, of in found:
         for row, style in STYLES.items():
             mine = of[of["row"] == row]
@@ -83,16 +78,16 @@ def _draw(paths: pd.DataFrame) -> Figure:
         axis.set_xlabel("t, from θ₁ (0) to θ₂ (1)")
         axis.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     found[0][0].set_ylabel("Test error (%)")
-    legend(figure, [style.handle() for style in STYLES.values()], columns=3)
-    return figure
+    legend(drawn, [style.handle() for style in STYLES.values()], columns=3)
+    return drawn
 
 
-def claims(dataset: str, scales: tuple[str, ...]) -> list[Claim]:
+def claims(dataset: str, scales: tuple[str, ...]) -> list[rp.Claim]:
     """Return what the paper reads from the figure."""
     rises = "The error rises more between neighbouring cycles of cSGLD than between samples of SGLD"
     worse = "A single sample of cSGLD has a higher error than one of SGLD"
     return [
-        claim(
+        rp.claim(
             f"{name}-{dataset}",
             f"{text} on {cifar.LABELS[dataset]}.",
             *(dataset, column, "csgld", "greater", "sgld"),
@@ -102,27 +97,26 @@ def claims(dataset: str, scales: tuple[str, ...]) -> list[Claim]:
     ]
 
 
-def settings(scale: str) -> list[Setting]:
+def settings(scale: str) -> list[rp.Setting]:
     own = () if scale == "smoke" else ("repeats", "decreasing: noise and samples")
     made = [s for s in cifar.settings(scale) if s.name not in own]
-    made.append(Setting("chains", f"{CHAINS[scale]} of each, which count as repeats", OURS))
-    made.append(Setting("points on a line", "11", OURS))
+    made.append(rp.Setting("chains", f"{CHAINS[scale]} of each, which count as repeats", rp.OURS))
+    made.append(rp.Setting("points on a line", "11", rp.OURS))
     if scale == "smoke":
         return made
-    made.append(Setting("SGLD: noise", "the last 50 of 200 epochs", PUBLISHED))
-    return [*made, Setting("SGLD: samples", "4, 12 epochs apart", OURS)]
+    made.append(rp.Setting("SGLD: noise", "the last 50 of 200 epochs", rp.PUBLISHED))
+    return [*made, rp.Setting("SGLD: samples", "4, 12 epochs apart", rp.OURS)]
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("fig3b"),
-        parts=cifar.parts(preset, tables, cifar.OF_FIGURES, measures=("interpolation",)),
-        rows=ROWS,
-        columns=(Heading("hill", "Hill", "%"), Heading("ends", "Error of the samples", "%")),
-        claims=tuple(c for dataset, scales in cifar.OF_FIGURES.items() for c in claims(dataset, scales)),
-        settings=settings,
-        differences=cifar.DIFFERENCES
-        + """
+STUDY = rp.Study(
+    **rp.listed("fig3b"),
+    parts=cifar.parts(preset, tables, cifar.OF_FIGURES, measures=("interpolation",)),
+    rows=ROWS,
+    columns=(rp.Heading("hill", "Hill", "%"), rp.Heading("ends", "Error of the samples", "%")),
+    claims=tuple(c for dataset, scales in cifar.OF_FIGURES.items() for c in claims(dataset, scales)),
+    settings=settings,
+    differences=cifar.DIFFERENCES
+    + """
 cpu gpu paper: The paper draws lines between 4 random samples of SG-MCMC, ours join 4 that are spread over the
     sampling stage, each with the next; of both methods 6 lines, which a seed chose, are measured.
 cpu gpu paper: A hill is the most that the error rises above the straight line between the ends; the paper prints no
@@ -130,14 +124,13 @@ cpu gpu paper: A hill is the most that the error rises above the straight line b
 gpu paper: BatchNorm's statistics are estimated anew at every point; the paper does not say what it did.
 cpu gpu: The paper's figure is of CIFAR-100; CIFAR-10 stands in for it.
 """,
-        figures=figure(
-            "paths",
-            _draw,
-            name="paths",
-            title="Test error between two samples",
-            caption="Test error of the single network (1 − t)·θ₁ + t·θ₂. Thin: each pair; thick: their mean. A hill "
-            "between the ends says that they lie in different modes.",
-            alt="Test error against the position on the line between two samples of cSGLD and of SGLD",
-        ),
+    figures=rp.figure(
+        "paths",
+        _draw,
+        name="paths",
+        title="Test error between two samples",
+        caption="Test error of the single network (1 − t)·θ₁ + t·θ₂. Thin: each pair; thick: their mean. A hill "
+        "between the ends says that they lie in different modes.",
+        alt="Test error against the position on the line between two samples of cSGLD and of SGLD",
     ),
 )

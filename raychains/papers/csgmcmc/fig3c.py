@@ -7,17 +7,12 @@ from collections.abc import Mapping
 import pandas as pd
 from matplotlib.figure import Figure
 
-from raychains.papers.claims import Claim, Of, claim
-from raychains.papers.completed_run import CompletedRun, joined
-from raychains.papers.contents import listed
+from raychains import papers as rp
 from raychains.papers.csgmcmc import cifar
-from raychains.papers.experiment import OURS, Experiment, Setting, Tables, by_part, figure, styles
-from raychains.papers.published_table import Heading
-from raychains.planning.presets.named import Preset
 from raychains.plotting.layout import PLAIN, legend
 
 METHODS = {"csgld": "cSGLD", "snapshot-sgd": "Snapshot-SGD"}
-STYLES = styles(METHODS, "csgld cyclical 0, snapshot-sgd decreasing 1")
+STYLES = rp.styles(METHODS, "csgld cyclical 0, snapshot-sgd decreasing 1")
 NUMBERS: Mapping[str, tuple[int, ...]] = {
     "smoke": (1, 2),
     "cpu": (2, 4, 8),
@@ -27,20 +22,20 @@ NUMBERS: Mapping[str, tuple[int, ...]] = {
 """M by scale: divisors of 200 epochs."""
 
 
-def preset(dataset: str, scale: str) -> Preset:
+def preset(dataset: str, scale: str) -> rp.Preset:
     """Return both methods with every number of cycles; those with Table 1's number are its chains."""
     variants = [cifar.variant(f"{name}-{m}", name, scale, cycles=m) for name in METHODS for m in NUMBERS[scale]]
     return cifar.preset("fig3c", "error against the number of cycles", dataset, scale, variants)
 
 
-def tables(run: CompletedRun) -> Tables:
+def tables(run: rp.CompletedRun) -> rp.Tables:
     cycles = NUMBERS[run.scale]
-    return joined(cifar.measured(run, {f"{method}-{m}": str(m) for m in cycles}, method) for method in METHODS)
+    return rp.joined(cifar.measured(run, {f"{method}-{m}": str(m) for m in cycles}, method) for method in METHODS)
 
 
 def _draw(cells: pd.DataFrame) -> Figure:
     """Draw the error against M, a line per method through its means."""
-    figure, found = by_part(cells.assign(m=cells["row"].astype(int)), 3.2, cifar.LABELS, sharex=True)
+    drawn, found = rp.by_part(cells.assign(m=cells["row"].astype(int)), 3.2, cifar.LABELS, sharex=True)
     for axis, mine in found:
         for method, style in STYLES.items():
             some = mine[mine["column"] == method]
@@ -51,19 +46,19 @@ def _draw(cells: pd.DataFrame) -> Figure:
         axis.set_xticks(sorted(set(mine["m"])))
         axis.xaxis.set_major_formatter(PLAIN)
     found[0][0].set_ylabel("Test error (%)")
-    legend(figure, [style.handle(markers=True) for style in STYLES.values()])
-    return figure
+    legend(drawn, [style.handle(markers=True) for style in STYLES.values()])
+    return drawn
 
 
-def claims(dataset: str, scales: tuple[str, ...]) -> list[Claim]:
+def claims(dataset: str, scales: tuple[str, ...]) -> list[rp.Claim]:
     """Return what the paper reads from the figure; its numbers of cycles are not printed."""
     where = cifar.LABELS[dataset]
     made = []
     for m in sorted({m for s in scales for m in NUMBERS[s]}):
         text = f"With {m} cycle{'s' * (m > 1)} cSGLD has a lower test error than Snapshot-SGD on {where}."
-        left, right = Of(str(m), "csgld"), Of(str(m), "snapshot-sgd")
+        left, right = rp.Of(str(m), "csgld"), rp.Of(str(m), "snapshot-sgd")
         made.append(
-            Claim(
+            rp.Claim(
                 name=f"csgld-below-snapshot-{m}-{dataset}",
                 text=text,
                 part=dataset,
@@ -75,7 +70,7 @@ def claims(dataset: str, scales: tuple[str, ...]) -> list[Claim]:
             )
         )
     return made + [
-        claim(
+        rp.claim(
             f"{method}-improves-with-cycles-{dataset}",
             f"{label} has a lower test error with 8 cycles than with 2 on {where}.",
             *(dataset, method, "8", "less", "2"),
@@ -85,33 +80,31 @@ def claims(dataset: str, scales: tuple[str, ...]) -> list[Claim]:
     ]
 
 
-def settings(scale: str) -> list[Setting]:
+def settings(scale: str) -> list[rp.Setting]:
     common = [s for s in cifar.settings(scale) if s.name != "M"]
-    return [*common, Setting("M", ", ".join(map(str, NUMBERS[scale])), OURS)]
+    return [*common, rp.Setting("M", ", ".join(map(str, NUMBERS[scale])), rp.OURS)]
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("fig3c"),
-        parts=cifar.parts(preset, tables, cifar.OF_FIGURES),
-        rows=lambda scale: {str(m): f"M = {m}" for m in NUMBERS[scale]},
-        columns=[Heading(key, f"Test error, {label}", "%") for key, label in METHODS.items()],
-        claims=tuple(c for dataset, scales in cifar.OF_FIGURES.items() for c in claims(dataset, scales)),
-        settings=settings,
-        differences=cifar.REPEATED
-        + """
+STUDY = rp.Study(
+    **rp.listed("fig3c"),
+    parts=cifar.parts(preset, tables, cifar.OF_FIGURES),
+    rows=lambda scale: {str(m): f"M = {m}" for m in NUMBERS[scale]},
+    columns=[rp.Heading(key, f"Test error, {label}", "%") for key, label in METHODS.items()],
+    claims=tuple(c for dataset, scales in cifar.OF_FIGURES.items() for c in claims(dataset, scales)),
+    settings=settings,
+    differences=cifar.REPEATED
+    + """
 cpu gpu paper: The figure's numbers of cycles are not in the paper's text: ours divide the epochs.
 cpu gpu paper: With β 0.94 a cycle of 25 epochs or fewer samples for less than two: cSGLD then keeps 2 samples of it,
     not 3.
 cpu gpu: The paper's figure is of CIFAR-100; CIFAR-10 stands in for it with Table 1's chains.
 """,
-        figures=figure(
-            "cells",
-            _draw,
-            name="cycles",
-            title="Test error against the number of cycles",
-            caption="Test error against M. Points are repeats, lines join their means.",
-            alt="Test error against the number of cycles of cSGLD and Snapshot-SGD",
-        ),
+    figures=rp.figure(
+        "cells",
+        _draw,
+        name="cycles",
+        title="Test error against the number of cycles",
+        caption="Test error against M. Points are repeats, lines join their means.",
+        alt="Test error against the number of cycles of cSGLD and Snapshot-SGD",
     ),
 )

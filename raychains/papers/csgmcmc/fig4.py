@@ -9,30 +9,25 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from raychains.papers.claims import claim
-from raychains.papers.completed_run import CompletedRun, cell
-from raychains.papers.contents import listed
-from raychains.papers.experiment import OURS, Experiment, Part, Setting, Tables, comparison, figure, styles
-from raychains.papers.published_table import Heading
-from raychains.planning.presets.named import Preset, Variant, named
+from raychains import papers as rp
 from raychains.plotting.layout import legend, panels
 
 COMPANION = "notmnist"
 METHODS = {"sgd": "SGD", "sgdm": "SGDM", "snapshot-sgdm": "Snapshot-SGDM", "sgld": "SGLD", "sghmc": "SGHMC"}
 METHODS |= {"csgld": "cSGLD", "csghmc": "cSGHMC"}
-STYLES = styles(
+STYLES = rp.styles(
     METHODS,
     "sgd other 2, sgdm other 1, snapshot-sgdm other 0, sgld decreasing 0, sghmc decreasing 1, csgld cyclical 0, "
     "csghmc cyclical 1",
 )
-LENGTHS: Mapping[str, Mapping[str, Any]] = {
-    "smoke": {"epochs": 4, "repeats": 2, "cycles": 2, "samples_per_cycle": 2, "exploration": 0.0},
-    "cpu": {"epochs": 40, "repeats": 3},
-    "gpu": {"epochs": 40, "repeats": 5},
-    "paper": {"epochs": 40, "repeats": 3},
+SIZES: Mapping[str, rp.Size] = {
+    "smoke": rp.Size(epochs=4, repeats=2, cycles=2),
+    "cpu": rp.Size(epochs=40, repeats=3),
+    "gpu": rp.Size(epochs=40, repeats=5),
+    "paper": rp.Size(epochs=40, repeats=3),
 }
-CYCLICAL = ("cycles", "samples_per_cycle", "exploration")
-"""Those of these options that cyclical methods alone have."""
+SHORT_CYCLES = {"cycles": 2, "samples_per_cycle": 2, "exploration": 0.0}
+"""Options of scale smoke that cyclical methods alone have."""
 SURE = "sure"
 """Share of letters below half a nat, in per cent."""
 EVERY = 2
@@ -41,27 +36,26 @@ PAIRS = [(ours, m) for ours in ("csgld", "csghmc") for m in ("sgld", "sghmc", "s
 PAIRS += [("sgld", "sgd"), ("sghmc", "sgdm"), ("snapshot-sgdm", "sgdm")]
 
 
-def preset(scale: str) -> Preset:
+def preset(scale: str) -> rp.Preset:
     """Return mnist-uncertainty, each variant under its method's name."""
-    known = named("mnist-uncertainty")
-    common = {k: v for k, v in LENGTHS[scale].items() if k not in CYCLICAL}
+    known = rp.named("mnist-uncertainty")
     variants = [
         dataclasses.replace(v, name=v.sampler, options=_short(v) if scale == "smoke" else v.options)
         for v in known.variants
     ]
-    return dataclasses.replace(known, options={**known.options, **common}, variants=variants)
+    return SIZES[scale].preset(known.name, known.about, known.task, variants, schedule=known.schedule)
 
 
-def _short(variant: Variant) -> dict[str, Any]:
+def _short(variant: rp.Variant) -> dict[str, Any]:
     """Return options of an arm whose few epochs would not hold as many samples as it keeps."""
     if variant.sampler in ("sgld", "sghmc"):
         return {**variant.options, "schedule_settings": ("samples=1",)}
     if variant.sampler in ("snapshot-sgdm", "csgld", "csghmc"):
-        return {**variant.options, **{k: LENGTHS["smoke"][k] for k in CYCLICAL}}
+        return {**variant.options, **SHORT_CYCLES}
     return dict(variant.options)
 
 
-def tables(run: CompletedRun) -> Tables:
+def tables(run: rp.CompletedRun) -> rp.Tables:
     """Return over-confident shares of letters, and the distribution functions of their entropy, mean over repeats."""
     detected, curves = run.table("ood"), run.table("entropy_cdf")
     letters = detected[(detected["companion"] == COMPANION) & (detected["score"] == "entropy")]
@@ -71,7 +65,7 @@ def tables(run: CompletedRun) -> Tables:
         method = methods[row["arm"]]
         origin = run.origin(method, row["repeat"])
         for column, value in ((SURE, 100 * row["share_below_half_nat"]), ("entropy", row["mean_outside"])):
-            cells.append(cell("mnist", method, column, row["repeat"], value, **origin))
+            cells.append(rp.cell("mnist", method, column, row["repeat"], value, **origin))
     own = curves[curves["companion"] == COMPANION]
     mean = own.groupby(["arm", "entropy"], sort=False)["cdf"].mean().reset_index()
     points = [
@@ -96,50 +90,48 @@ def draw(curve: pd.DataFrame) -> Figure:
     return drawn
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("fig4"),
-        parts=(
-            Part(
-                name="mnist",
-                label="MNIST → notMNIST",
-                data=("mnist", COMPANION),
-                sampled=comparison(preset, measures=("ood",)),
-                tables=tables,
-            ),
+STUDY = rp.Study(
+    **rp.listed("fig4"),
+    parts=(
+        rp.Part(
+            name="mnist",
+            label="MNIST → notMNIST",
+            data=("mnist", COMPANION),
+            sampled=rp.comparison(preset, measures=("ood",)),
+            tables=tables,
         ),
-        rows=METHODS,
-        columns=(Heading(SURE, "Letters below half a nat", "%", 1), Heading("entropy", "Mean entropy", "nats", 3)),
-        claims=tuple(
-            claim(
-                f"{better}-surer-less-than-{worse}",
-                f"{METHODS[better]} is sure of fewer letters than {METHODS[worse]}.",
-                *("mnist", SURE, better, "less", worse),
-            )
-            for better, worse in PAIRS
-        ),
-        settings=lambda scale: (
-            Setting("network", "MLP 784-400-400-10", OURS),
-            Setting("epochs", str(LENGTHS[scale]["epochs"]), OURS),
-            Setting("M, samples a cycle", "4, 3" if scale != "smoke" else "2, 2", OURS),
-            Setting("step sizes, batch, λ", "docs/reference: tasks.md, presets.md", OURS),
-            Setting("T", "1", OURS),
-            Setting("repeats", str(LENGTHS[scale]["repeats"]), OURS),
-        ),
-        differences="""
+    ),
+    rows=METHODS,
+    columns=(rp.Heading(SURE, "Letters below half a nat", "%", 1), rp.Heading("entropy", "Mean entropy", "nats", 3)),
+    claims=tuple(
+        rp.claim(
+            f"{better}-surer-less-than-{worse}",
+            f"{METHODS[better]} is sure of fewer letters than {METHODS[worse]}.",
+            *("mnist", SURE, better, "less", worse),
+        )
+        for better, worse in PAIRS
+    ),
+    settings=lambda scale: (
+        rp.Setting("network", "MLP 784-400-400-10", rp.OURS),
+        rp.Setting("epochs", str(SIZES[scale].epochs), rp.OURS),
+        rp.Setting("M, samples a cycle", "4, 3" if scale != "smoke" else "2, 2", rp.OURS),
+        rp.Setting("step sizes, batch, λ", "docs/reference: tasks.md, presets.md", rp.OURS),
+        rp.Setting("T", "1", rp.OURS),
+        rp.Setting("repeats", str(SIZES[scale].repeats), rp.OURS),
+    ),
+    differences="""
 smoke cpu gpu paper: The paper says three fully connected layers and gives no other setting of this experiment: all of
     them are ours.
 smoke cpu gpu paper: Letters are the 10,000 of the notMNIST sample, not the whole set.
 smoke cpu gpu paper: The paper shows curves and no numbers; the share below half a nat is where they differ most.
 """,
-        figures=figure(
-            "curve",
-            draw,
-            name="fig4",
-            title="Entropy of predictions on letters",
-            caption="Share of the letters whose predictive entropy is at most x: a curve that stays low is less "
-            "over-confident. Mean over the repeats.",
-            alt="Empirical distribution functions of predictive entropy on notMNIST for seven methods",
-        ),
+    figures=rp.figure(
+        "curve",
+        draw,
+        name="fig4",
+        title="Entropy of predictions on letters",
+        caption="Share of the letters whose predictive entropy is at most x: a curve that stays low is less "
+        "over-confident. Mean over the repeats.",
+        alt="Empirical distribution functions of predictive entropy on notMNIST for seven methods",
     ),
 )

@@ -5,13 +5,8 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from raychains.papers.claims import claim
-from raychains.papers.completed_run import CompletedRun
-from raychains.papers.contents import listed
+from raychains import papers as rp
 from raychains.papers.csgmcmc import cifar
-from raychains.papers.experiment import Experiment, Tables, figure, printed, styles
-from raychains.papers.published_table import Heading
-from raychains.planning.presets.named import Preset
 from raychains.plotting.layout import DASHED, dashed_entry, legend, panels
 
 NAMES = {"sgd": "SGD", "sgdm": "SGDM", "snapshot-sgd": "Snapshot-SGD", "snapshot-sgdm": "Snapshot-SGDM"}
@@ -27,7 +22,7 @@ csgld: 4.29 ± 0.06 | 20.55 ± 0.06
 sghmc: 4.93 ± 0.10 | 22.60 ± 0.17
 csghmc: 4.27 ± 0.03 | 20.50 ± 0.11
 """
-VALUES = printed(PRINTED, [(dataset, ERROR) for dataset in cifar.LABELS], "Zhang et al. 2020, Table 1", runs=3)
+VALUES = rp.printed(PRINTED, [(dataset, ERROR) for dataset in cifar.LABELS], "Zhang et al. 2020, Table 1", runs=3)
 BELOW = "csgld sgd, csghmc sgdm, csgld snapshot-sgd, csghmc snapshot-sgdm, csgld sgld, csghmc sghmc, snapshot-sgd sgd, "
 BELOW += "snapshot-sgdm sgdm, sgld sgd, sghmc sgdm"
 """Pairs of methods of which §5.2 claims that the first one's error is lower."""
@@ -37,20 +32,20 @@ RERUNS = """
 gpu paper: Others have run 200 epochs of cSGHMC on CIFAR-10 with one chain: 4.29 to 4.35 % (the authors' code), 4.47 %
     (a port to JAX, on an H100, whose cSGLD had 4.39 %).
 """
-STYLES = styles(
+STYLES = rp.styles(
     {name: NAMES[name] for name in ("csghmc", "csgld", "sghmc", "sgld")},
     "csghmc cyclical 0, csgld cyclical 1, sghmc decreasing 0, sgld decreasing 1",
 )
 """The methods with several samples."""
 
 
-def preset(dataset: str, scale: str) -> Preset:
+def preset(dataset: str, scale: str) -> rp.Preset:
     """Return one chain of each method; the sampling methods' are the first ones of Table 2's arms."""
     about = "SGD(M), Snapshot-SGD(M), SGLD and SGHMC with decreasing and cyclical steps, one chain each"
     return cifar.preset("table1", about, dataset, scale, [cifar.variant(name, name, scale) for name in NAMES])
 
 
-def tables(run: CompletedRun) -> Tables:
+def tables(run: rp.CompletedRun) -> rp.Tables:
     return cifar.measured(run, NAMES.keys(), ERROR)
 
 
@@ -81,32 +76,30 @@ def _caption(scale: str, growth: pd.DataFrame, chains: pd.DataFrame) -> str:
     return f"Test error and NLL of the averaged predictions of the first samples. {'; '.join(speeds)}."
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("table1"),
-        parts=cifar.parts(preset, tables, cifar.OF_TABLES),
-        rows=NAMES,
-        columns=(Heading(ERROR, "Test error", "%"),),
-        values=VALUES,
-        claims=tuple(
-            claim(
-                f"{left}-below-{right}-{dataset}",
-                f"{NAMES[left]} has a lower test error than {NAMES[right]} on {cifar.LABELS[dataset]}.",
-                *(dataset, ERROR, left, "less", right),
-                rule="paired" if (left, right) in PAIRED else "welch",
-            )
-            for dataset in cifar.LABELS
-            for left, right in (pair.split() for pair in BELOW.split(","))
-        ),
-        settings=cifar.settings,
-        differences=cifar.REPEATED + RERUNS,
-        figures=figure(
-            "growth chains",
-            _draw,
-            name="samples",
-            title="Error and NLL against the number of samples",
-            caption=_caption,
-            alt="Test error and NLL of the first samples of each chain, and the published errors",
-        ),
+STUDY = rp.Study(
+    **rp.listed("table1"),
+    parts=cifar.parts(preset, tables, cifar.OF_TABLES),
+    rows=NAMES,
+    columns=(rp.Heading(ERROR, "Test error", "%"),),
+    values=VALUES,
+    claims=tuple(
+        rp.claim(
+            f"{left}-below-{right}-{dataset}",
+            f"{NAMES[left]} has a lower test error than {NAMES[right]} on {cifar.LABELS[dataset]}.",
+            *(dataset, ERROR, left, "less", right),
+            rule="paired" if (left, right) in PAIRED else "welch",
+        )
+        for dataset in cifar.LABELS
+        for left, right in (pair.split() for pair in BELOW.split(","))
+    ),
+    settings=cifar.settings,
+    differences=cifar.REPEATED + RERUNS,
+    figures=rp.figure(
+        "growth chains",
+        _draw,
+        name="samples",
+        title="Error and NLL against the number of samples",
+        caption=_caption,
+        alt="Test error and NLL of the first samples of each chain, and the published errors",
     ),
 )

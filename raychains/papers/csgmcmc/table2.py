@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from raychains.papers.claims import claim
-from raychains.papers.completed_run import CompletedRun, joined
-from raychains.papers.contents import listed
+from raychains import papers as rp
 from raychains.papers.csgmcmc import cifar
-from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Setting, Tables, printed
-from raychains.papers.published_table import Heading
-from raychains.planning.presets.named import Preset
 
 SAMPLERS = {"sgld": "SGLD", "sghmc": "SGHMC"}
 ARMS = {"cyclical-parallel": "Cyclical + parallel", "decreasing-parallel": "Decreasing + parallel"}
@@ -28,7 +23,7 @@ BELOW = (
 """Pairs of arms of which §5.2 and the caption claim that the first one's error is lower, and at which cost."""
 
 
-def preset(dataset: str, scale: str) -> Preset:
+def preset(dataset: str, scale: str) -> rp.Preset:
     """Return four arms under two samplers; the single cyclical one is the first chain of the parallel cyclical one."""
     about, n = "four chains against one, with decreasing and cyclical steps", cifar.SIZES[scale].chains
     variants = []
@@ -49,38 +44,36 @@ def cost(arm: str, scale: str) -> str:
     return f"{epochs}/{epochs * (1 if arm == 'cyclical-single' else size.chains)}"
 
 
-def tables(run: CompletedRun) -> Tables:
-    return joined(cifar.measured(run, {f"{arm}-{sampler}": arm for arm in ARMS}, sampler) for sampler in SAMPLERS)
+def tables(run: rp.CompletedRun) -> rp.Tables:
+    return rp.joined(cifar.measured(run, {f"{arm}-{sampler}": arm for arm in ARMS}, sampler) for sampler in SAMPLERS)
 
 
-def settings(scale: str) -> list[Setting]:
+def settings(scale: str) -> list[rp.Setting]:
     n = cifar.SIZES[scale].chains
-    return [*cifar.settings(scale), Setting("parallel chains", str(n), PUBLISHED if n == 4 else OURS)]
+    return [*cifar.settings(scale), rp.Setting("parallel chains", str(n), rp.PUBLISHED if n == 4 else rp.OURS)]
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("table2"),
-        parts=cifar.parts(preset, tables, cifar.OF_TABLES),
-        rows=lambda scale: {key: f"{label}, {cost(key, scale)}" for key, label in ARMS.items()},
-        columns=[Heading(key, f"Test error, {label}", "%") for key, label in SAMPLERS.items()],
-        values=printed(PRINTED, [(d, s) for d in cifar.LABELS for s in SAMPLERS], "Zhang et al. 2020, Table 2"),
-        claims=tuple(
-            claim(
-                f"{left}-below-{right}-{sampler}-{dataset}",
-                f"{label} on {cifar.LABELS[dataset]}: {ARMS[left].lower()} has a lower test error than "
-                f"{ARMS[right].lower()}{at}.",
-                *(dataset, sampler, left, "less", right),
-            )
-            for dataset in cifar.LABELS
-            for sampler, label in SAMPLERS.items()
-            for left, right, at in BELOW
-        ),
-        settings=settings,
-        differences=cifar.REPEATED
-        + """
+STUDY = rp.Study(
+    **rp.listed("table2"),
+    parts=cifar.parts(preset, tables, cifar.OF_TABLES),
+    rows=lambda scale: {key: f"{label}, {cost(key, scale)}" for key, label in ARMS.items()},
+    columns=[rp.Heading(key, f"Test error, {label}", "%") for key, label in SAMPLERS.items()],
+    values=rp.printed(PRINTED, [(d, s) for d in cifar.LABELS for s in SAMPLERS], "Zhang et al. 2020, Table 2"),
+    claims=tuple(
+        rp.claim(
+            f"{left}-below-{right}-{sampler}-{dataset}",
+            f"{label} on {cifar.LABELS[dataset]}: {ARMS[left].lower()} has a lower test error than "
+            f"{ARMS[right].lower()}{at}.",
+            *(dataset, sampler, left, "less", right),
+        )
+        for dataset in cifar.LABELS
+        for sampler, label in SAMPLERS.items()
+        for left, right, at in BELOW
+    ),
+    settings=settings,
+    differences=cifar.REPEATED
+    + """
 cpu gpu paper: Chains of 100 epochs keep 10 samples, as 20 are kept of 200; the paper does not say how many they had,
     nor its standard errors.
 """,
-    ),
 )

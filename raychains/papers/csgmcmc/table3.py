@@ -6,13 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from raychains.papers.claims import claim
-from raychains.papers.completed_run import CompletedRun
-from raychains.papers.contents import listed
-from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, comparison, printed
-from raychains.papers.plan_status import Unfit
-from raychains.papers.published_table import Heading
-from raychains.planning.presets.named import Preset, Variant, named
+from raychains import papers as rp
 
 NAMES = {"sgdm": "SGDM", "snapshot-sgdm": "Snapshot-SGDM", "sghmc": "SGHMC", "csghmc": "cSGHMC"}
 NLL, TOP1, TOP5 = METRICS = ("nll", "top1", "top5")
@@ -34,67 +28,68 @@ LENGTHS: Mapping[str, dict[str, Any]] = {
 """Changes that the scales make to the presets on ImageNet."""
 
 
-def preset(scale: str) -> Preset:
+def preset(scale: str) -> rp.Preset:
     """Return `raychains compare --preset imagenet-table3`, shorter at scale gpu; small pictures under a LeNet at smoke.
 
     Raises:
         Unfit: at scale cpu.
     """
-    known = named("imagenet-table3")
+    known = rp.named("imagenet-table3")
     if scale == "cpu":
-        raise Unfit("ResNet-50 on ImageNet needs GPUs: see scales gpu and paper")
+        raise rp.Unfit("ResNet-50 on ImageNet needs GPUs: see scales gpu and paper")
     variants = [dataclasses.replace(v, name=v.sampler) for v in known.variants]
     if scale == "smoke":
-        few = Variant("sghmc", sampler="sghmc", options={"schedule_settings": ("samples=4",)})
+        few = rp.Variant("sghmc", sampler="sghmc", options={"schedule_settings": ("samples=4",)})
         variants = [few if v.name == "sghmc" else v for v in variants]
         return dataclasses.replace(known, task="imagefolder-lenet", options=SMOKE | PICTURES, variants=variants)
     return dataclasses.replace(known, options=dict(known.options) | LENGTHS[scale], variants=variants)
 
 
-def tables(run: CompletedRun) -> Tables:
+def tables(run: rp.CompletedRun) -> rp.Tables:
     return {"cells": run.cells(NAMES.keys(), METRICS)}
 
 
-def settings(scale: str) -> list[Setting]:
+def settings(scale: str) -> list[rp.Setting]:
     smoke = scale == "smoke"
-    ours = OURS if smoke else PUBLISHED
+    ours = rp.OURS if smoke else rp.PUBLISHED
     made = [
-        Setting("network", "LeNet at 32×32" if smoke else "ResNet-50", ours),
-        Setting("epochs", str(EPOCHS[scale]), OURS if scale in ("smoke", "gpu") else PUBLISHED),
-        Setting("M", "2" if smoke else "3", ours),
-        Setting("samples of a cycle", "3", PUBLISHED),
-        Setting("samples of SGHMC", "4" if smoke else "9", OURS),
-        Setting("repeats", "2" if smoke else "1", OURS),
+        rp.Setting("network", "LeNet at 32×32" if smoke else "ResNet-50", ours),
+        rp.Setting("epochs", str(EPOCHS[scale]), rp.OURS if scale in ("smoke", "gpu") else rp.PUBLISHED),
+        rp.Setting("M", "2" if smoke else "3", ours),
+        rp.Setting("samples of a cycle", "3", rp.PUBLISHED),
+        rp.Setting("samples of SGHMC", "4" if smoke else "9", rp.OURS),
+        rp.Setting("repeats", "2" if smoke else "1", rp.OURS),
     ]
     if smoke:
         return made
     made += [
-        Setting("batch", "256", OURS),
-        Setting("initial step size", "0.1, momentum 0.9", OURS),
-        Setting("β", "0.8", OURS),
-        Setting("temperature", "1e-6", OURS),
-        Setting("weight decay", "1e-4", OURS),
+        rp.Setting("batch", "256", rp.OURS),
+        rp.Setting("initial step size", "0.1, momentum 0.9", rp.OURS),
+        rp.Setting("β", "0.8", rp.OURS),
+        rp.Setting("temperature", "1e-6", rp.OURS),
+        rp.Setting("weight decay", "1e-4", rp.OURS),
     ]
-    return [*made, Setting("precision", "bf16", OURS)] if scale == "gpu" else made
+    return [*made, rp.Setting("precision", "bf16", rp.OURS)] if scale == "gpu" else made
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("table3"),
-        parts=(Part(name="imagenet", label="ImageNet", data=("imagenet",), sampled=comparison(preset), tables=tables),),
-        rows=NAMES,
-        columns=(Heading(NLL, "NLL", "nats"), Heading(TOP1, "Top-1", "%"), Heading(TOP5, "Top-5", "%")),
-        values=printed(PRINTED, [("imagenet", m) for m in METRICS], "Zhang et al. 2020, Table 3"),
-        claims=tuple(
-            claim(
-                f"csghmc-below-{other}",
-                f"cSGHMC has a lower test NLL than {NAMES[other]} on ImageNet.",
-                *("imagenet", NLL, "csghmc", "less", other),
-            )
-            for other in ("sgdm", "snapshot-sgdm", "sghmc")
-        ),
-        settings=settings,
-        differences="""
+STUDY = rp.Study(
+    **rp.listed("table3"),
+    parts=(
+        rp.Part(name="imagenet", label="ImageNet", data=("imagenet",), sampled=rp.comparison(preset), tables=tables),
+    ),
+    rows=NAMES,
+    columns=(rp.Heading(NLL, "NLL", "nats"), rp.Heading(TOP1, "Top-1", "%"), rp.Heading(TOP5, "Top-5", "%")),
+    values=rp.printed(PRINTED, [("imagenet", m) for m in METRICS], "Zhang et al. 2020, Table 3"),
+    claims=tuple(
+        rp.claim(
+            f"csghmc-below-{other}",
+            f"cSGHMC has a lower test NLL than {NAMES[other]} on ImageNet.",
+            *("imagenet", NLL, "csghmc", "less", other),
+        )
+        for other in ("sgdm", "snapshot-sgdm", "sghmc")
+    ),
+    settings=settings,
+    differences="""
 smoke: A few steps of a LeNet on made-up pictures: this only shows that everything runs.
 cpu gpu paper: The paper prints epochs, M and samples of a cycle, and no other settings: step sizes, batch, β,
     temperature, weight decay and SGHMC's 9 samples are ours.
@@ -104,5 +99,4 @@ cpu gpu paper: Neither the number of runs nor standard errors are published; wit
     inconclusive.
 gpu: A quarter of the epochs, in bf16: 120 epochs of four chains are ten days of one GPU.
 """,
-    ),
 )

@@ -16,22 +16,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+import raychains as rc
+from raychains import papers as rp
 from raychains import tasks
-from raychains.chain.chain import Chain
-from raychains.chain.divergence import Diverged
-from raychains.core.config import Run
-from raychains.core.errors import require
-from raychains.core.sample import Sample
-from raychains.core.validation import is_number
 from raychains.evaluation.evaluation import Array
 from raychains.evaluation.mcmc_diagnostics import ess
 from raychains.evaluation.moments import sd_ratio
-from raychains.papers.claims import Claim, claim
-from raychains.papers.completed_run import Computation, cell
-from raychains.papers.contents import listed
-from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, printed
-from raychains.papers.published_table import Heading
-from raychains.planning import methods
 from raychains.schedules import Schedule
 from raychains.tasks.logistic_regression import LogisticRegression
 
@@ -66,16 +56,16 @@ sghmc-decreasing: 1,317 | 2,007 | 5,000
 csghmc-cyclical: 4,707 | 2,436 | 5,000
 """
 """Mean effective sample size of 5,000 draws. No repeats are mentioned."""
-VALUES = printed(PRINTED, [(name, "start-ess") for name in DATASETS], "Zhang et al. 2020, Table 5")
+VALUES = rp.printed(PRINTED, [(name, "start-ess") for name in DATASETS], "Zhang et al. 2020, Table 5")
 LIMIT = 1.10
 """The largest median ratio of standard deviations, in either direction."""
 BY_SPREAD, SAME_START, SAME_MEAN = RULES = ("spread", "start", "mean")
 """Rules by which a step size is chosen, and what their columns' keys begin with."""
 SHOWN = (
-    Heading("spread-ess", "equally right draws: ESS", decimals=0),
-    Heading("spread-sd_ratio", "equally right draws: sd ratio", decimals=2),
-    Heading("start-ess", "SGLD's published ESS: ESS", decimals=0),
-    Heading("start-sd_ratio", "SGLD's published ESS: sd ratio", decimals=2),
+    rp.Heading("spread-ess", "equally right draws: ESS", decimals=0),
+    rp.Heading("spread-sd_ratio", "equally right draws: sd ratio", decimals=2),
+    rp.Heading("start-ess", "SGLD's published ESS: ESS", decimals=0),
+    rp.Heading("start-sd_ratio", "SGLD's published ESS: sd ratio", decimals=2),
 )
 """The table's columns; the third rule's sizes are in the table ``steps`` only."""
 
@@ -122,13 +112,14 @@ def nearest(steps: Sequence[float], measure: Measure, target: float) -> float:
         return not found[step] < target
 
     end = next((i for i in range(0, len(rising), STRIDE) if reached(rising[i])), len(rising))
-    coarse = end < len(rising) and is_number(found[rising[end]])
+    coarse = end < len(rising) and math.isfinite(found[rising[end]])
     first = max(0, end - STRIDE + 1) if coarse else 0
     for step in rising[first:end]:
         if step not in found and reached(step):
             break
-    known = [(abs(math.log(size / target)), step) for step, size in found.items() if is_number(size) and size > 0]
-    require(len(known) > 0, "steps", list(steps), "have one at which the chain does not break down")
+    known = [(abs(math.log(size / target)), step) for step, size in found.items() if math.isfinite(size) and size > 0]
+    if not known:
+        raise rc.UserError(f"steps must have one at which the chain does not break down, got {list(steps)}")
     return min(known)[1]
 
 
@@ -175,21 +166,16 @@ class Bench:
         self.task = task
         self.reference = task.posterior.reference()
 
-    def method(self, arm: Arm, lr: float, *, tuning: bool) -> methods.Method:
+    def method(self, arm: Arm, lr: float, *, tuning: bool) -> rp.Method:
         """Return what `raychains run --task blr-… --sampler … --schedule … --lr …` runs."""
         plan = self.plan
         seed, lanes = (plan.seed, plan.tuning_lanes) if tuning else (plan.seed + 1, plan.lanes)
-        which: dict[str, Any] = {"sampler": arm.method.lower(), "schedule": arm.schedule}
-        options = Run(task=self.name, lr=lr, seed=seed, steps=plan.steps, repeats=lanes, **which)
-        return methods.resolve(options, task=self.task, name=self.name, **which)
+        options: dict[str, Any] = {"lr": lr, "seed": seed, "steps": plan.steps, "repeats": lanes}
+        return rp.density_method(self.task, self.name, sampler=arm.method.lower(), schedule=arm.schedule, **options)
 
     def draws(self, arm: Arm, lr: float, *, tuning: bool) -> Array | None:
         """Return the kept draws of one stack of chains, [draws, lanes, dim]; None if one of them diverged."""
-        try:
-            events = list(Chain(self.method(arm, lr, tuning=tuning).spec, self.task))
-        except Diverged:
-            return None
-        return np.concatenate([e.tensors["theta"].numpy() for e in events if isinstance(e, Sample)])
+        return rp.density_draws(self.method(arm, lr, tuning=tuning), self.task)
 
     def spread(self, arm: Arm, lr: float) -> float:
         """Return the mean of `sd_ratio` on the chains that steps are chosen on; infinite if they diverge."""
@@ -250,7 +236,7 @@ def mean_step(schedule: Schedule) -> float:
 # The experiment
 
 
-def computed(work: Computation) -> Tables:
+def computed(work: rp.Computation) -> rp.Tables:
     """Return the figures per lane, arm and rule; and the chosen steps."""
     cells: list[dict[str, Any]] = []
     steps: list[dict[str, Any]] = []
@@ -272,7 +258,7 @@ def computed(work: Computation) -> Tables:
         for row in work.piece(arm.key, partial(measured, arm)):
             for name in FIGURES:
                 where = (work.part, arm.key, f"{row['rule']}-{name}", row["lane"], row[name])
-                cells.append(cell(*where, samples=row["draws"]))
+                cells.append(rp.cell(*where, samples=row["draws"]))
             steps.append({"part": work.part, "row": arm.key, **row})
     shown = {heading.key for heading in SHOWN}
     return {"cells": [c for c in cells if c["column"] in shown], "steps": steps}
@@ -283,10 +269,10 @@ CLAIMED = [(name, more, less) for name in DATASETS for more, less in (("cSGLD", 
 same."""
 
 
-def claims() -> tuple[Claim, ...]:
+def claims() -> tuple[rp.Claim, ...]:
     """Return the claims, at equally right draws; the decreasing arms stand for the paper's methods without cycles."""
     return tuple(
-        claim(
+        rp.claim(
             f"{name}-{more.lower()}-above-{less.lower()}",
             f"{more} has a larger effective sample size than {less} at equally right draws ({name}).",
             *(name, "spread-ess", f"{more.lower()}-cyclical", "greater", f"{less.lower()}-decreasing"),
@@ -296,31 +282,30 @@ def claims() -> tuple[Claim, ...]:
     )
 
 
-def settings(scale: str) -> list[Setting]:
+def settings(scale: str) -> list[rp.Setting]:
     plan = PLANS[scale]
     draws = f"{plan.steps * 5 // 6:,} after {plan.steps // 6:,}"
     return [
-        Setting("draws", draws, OURS if scale == "smoke" else PUBLISHED),
-        Setting("step sizes", "by three rules, on a grid", OURS),
-        Setting("prior, scaling", "N(0, 100·I), standardised", OURS),
-        Setting("gradients", "of all examples", OURS),
-        Setting("momentum", "0.9", OURS),
-        Setting("M, β", "4, 1/6", OURS),
-        Setting("repeats", str(plan.lanes), OURS),
+        rp.Setting("draws", draws, rp.OURS if scale == "smoke" else rp.PUBLISHED),
+        rp.Setting("step sizes", "by three rules, on a grid", rp.OURS),
+        rp.Setting("prior, scaling", "N(0, 100·I), standardised", rp.OURS),
+        rp.Setting("gradients", "of all examples", rp.OURS),
+        rp.Setting("momentum", "0.9", rp.OURS),
+        rp.Setting("M, β", "4, 1/6", rp.OURS),
+        rp.Setting("repeats", str(plan.lanes), rp.OURS),
     ]
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("table5"),
-        parts=tuple(Part(name=name, label=name.capitalize(), data=("uci",), computed=computed) for name in DATASETS),
-        rows={arm.key: f"{arm.method}, {arm.schedule}" for arm in ARMS},
-        columns=SHOWN,
-        absent="no step of the grid fits the rule, or the chains diverge",
-        values=VALUES,
-        claims=claims(),
-        settings=settings,
-        differences="""
+STUDY = rp.Study(
+    **rp.listed("table5"),
+    parts=tuple(rp.Part(name=name, label=name.capitalize(), data=("uci",), computed=computed) for name in DATASETS),
+    rows={arm.key: f"{arm.method}, {arm.schedule}" for arm in ARMS},
+    columns=SHOWN,
+    absent="no step of the grid fits the rule, or the chains diverge",
+    values=VALUES,
+    claims=claims(),
+    settings=settings,
+    differences="""
 smoke cpu gpu paper: The paper's step sizes are unpublished, and the effective sample size rewards steps that are too
     long. So steps are chosen by three rules: the largest whose draws have a standard deviation within 10 % of the
     posterior's; the one at which SGLD comes nearest to the published size, for all methods as it is; and such that
@@ -329,5 +314,4 @@ smoke cpu gpu paper: The paper does not say whether its traditional steps fall: 
 paper: The paper prints one number per cell and no number of runs; one chain of each runs.
 smoke cpu gpu: The paper prints one number per cell; ours are means over independent chains.
 """,
-    ),
 )

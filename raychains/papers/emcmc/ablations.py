@@ -12,16 +12,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from raychains.papers import ON_GPU
-from raychains.papers.claims import Claim, Rule, claim
-from raychains.papers.completed_run import CompletedRun
-from raychains.papers.contents import listed
+from raychains import papers as rp
 from raychains.papers.emcmc.emcmc_chains import T
-from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, comparison, figure
-from raychains.papers.published_table import Heading
-from raychains.planning import thinning
-from raychains.planning.presets import named as presets
-from raychains.planning.presets.named import Preset, Variant, named
 from raychains.plotting.layout import grid
 from raychains.plotting.style import HUES
 
@@ -29,11 +21,11 @@ DIGITS, CIFAR = "digits", "cifar10"
 SCHEDULES = ("constant", "linear", "exponential", "step", "cyclical")
 """Table 6's."""
 GROUPS = ("eta", "temperature", "schedule", "variables", "batchnorm", "burn-in", "update", "augmentation")
-SIZES: Mapping[str, Mapping[str, Any]] = {
-    "smoke": {"epochs": 4, "repeats": 2, "thinning": 10, "chains": 1},
-    "cpu": {"epochs": 200, "repeats": 10, "chains": 1},
-    "gpu": {"epochs": 200, "repeats": 2, "chains": 1, "precision": "bf16"},
-    "paper": {"epochs": 200, "repeats": 3, "chains": 1},
+SIZES: Mapping[str, rp.Size] = {
+    "smoke": rp.Size(epochs=4, repeats=2, options={"thinning": 10}),
+    "cpu": rp.Size(epochs=200, repeats=10),
+    "gpu": rp.Size(epochs=200, repeats=2, options={"precision": "bf16"}),
+    "paper": rp.Size(epochs=200, repeats=3),
 }
 SHORT_CYCLES = {"cycles": 2, "samples_per_cycle": 1}
 """Further options at scale smoke, which schedules without cycles do not have."""
@@ -46,12 +38,12 @@ BEST = 4e-4
 ETAS = (4e-5, 1e-4, BEST, 1e-3, 4e-3)
 
 
-def preset(scale: str) -> Preset:
+def preset(scale: str) -> rp.Preset:
     """Return all ablations as one comparison: settings that two of them share are one chain."""
-    real, smoke = scale in ON_GPU, scale == "smoke"
+    real, smoke = scale in rp.ON_GPU, scale == "smoke"
     variants = [
         *(
-            [Variant(f"eta-{e:g}", f"η = {e:g}", options={"sampler_settings": (f"eta={e:g}",)}) for e in ETAS]
+            [rp.Variant(f"eta-{e:g}", f"η = {e:g}", options={"sampler_settings": (f"eta={e:g}",)}) for e in ETAS]
             if real
             else _of("eta")
         ),
@@ -60,53 +52,48 @@ def preset(scale: str) -> Preset:
         *_of("variables"),
         *(_norms() if real else _of("batchnorm")),
         *_of("burn-in"),
-        Variant("update-joint", "joint"),
-        Variant("update-gibbs", "Gibbs", options={"sampler_settings": ("update=gibbs",)}),
+        rp.Variant("update-joint", "joint"),
+        rp.Variant("update-gibbs", "Gibbs", options={"sampler_settings": ("update=gibbs",)}),
         *_augmented(scale),
     ]
     if smoke:
         few = [v for v in variants if v.name in FEW.split()]
         variants = [v if v.schedule else dataclasses.replace(v, options={**SHORT_CYCLES, **v.options}) for v in few]
-    return Preset(
-        name="emcmc-ablations",
-        about="one setting of Entropy-MCMC at a time (Li & Zhang 2024, A.2 and C)",
-        task="cifar10-resnet18" if real else "digits",
-        schedule="cyclical",
-        options={**SIZES[scale], "seed": 13},
-        variants=variants,
-    )
+    about = "one setting of Entropy-MCMC at a time (Li & Zhang 2024, A.2 and C)"
+    task = "cifar10-resnet18" if real else "digits"
+    return SIZES[scale].preset("emcmc-ablations", about, task, variants, seed=13)
 
 
-def _of(group: str) -> list[Variant]:
+def _of(group: str) -> list[rp.Variant]:
     """Return the variants of a named ablation, named after it."""
-    known = named(f"emcmc-{group}").variants
+    known = rp.named(f"emcmc-{group}").variants
     return [dataclasses.replace(v, name=f"{group}-{re.sub('^(eta|t|burn-in)-', '', v.name)}") for v in known]
 
 
-def _schedules(samples: int) -> list[Variant]:
+def _schedules(samples: int) -> list[rp.Variant]:
     """Return all with noise throughout and as many draws as the cyclical one, the others' at the end of the run."""
     alike = {"schedule_settings": ("noise_from=0.0", f"samples={samples}")}
-    others = [Variant(f"schedule-{s}", s, schedule=s, options=alike) for s in SCHEDULES[:-1]]
-    return [*others, Variant("schedule-cyclical", "cyclical")]
+    others = [rp.Variant(f"schedule-{s}", s, schedule=s, options=alike) for s in SCHEDULES[:-1]]
+    return [*others, rp.Variant("schedule-cyclical", "cyclical")]
 
 
-def _norms() -> list[Variant]:
+def _norms() -> list[rp.Variant]:
     """Return BatchNorm in ResNet-18; FRN is a task of its own there."""
-    norms = {name: norm for name, norm in presets.NORMS.items() if name != "frn"}
-    return [Variant(f"batchnorm-{name}", label, options={"batchnorm": how}) for name, (label, _, how) in norms.items()]
+    made = [v for v in rp.named("emcmc-batchnorm").variants if v.name != "frn"]
+    return [rp.Variant(f"batchnorm-{v.name}", v.label, options={"batchnorm": v.options["batchnorm"]}) for v in made]
 
 
-def _augmented(scale: str) -> list[Variant]:
+def _augmented(scale: str) -> list[rp.Variant]:
     """Return SGD with its last iterate; SGLD with Entropy-MCMC's batch, T, noise, and as many samples as of θ and
     θₐ."""
-    shared: dict[str, Any] = {"batch_size": 128} if scale in ON_GPU else {}
+    shared: dict[str, Any] = {"batch_size": 128} if scale in rp.ON_GPU else {}
     sgld = {**shared, "exploration": 0.0, "samples_per_cycle": 2 if scale == "smoke" else 4}
-    if scale in ON_GPU:
+    if scale in rp.ON_GPU:
         sgld["temperature"] = T
-    own = {"sgd": {**shared, **thinning.ONE_COSINE}, "sgld": sgld, "emcmc": {}}
+    own = {"sgd": {**shared, **rp.thinning.ONE_COSINE}, "sgld": sgld, "emcmc": {}}
     return [
         dataclasses.replace(v, name=f"augmentation-{v.sampler}-{v.name}", options={**v.options, **own[v.sampler]})
-        for v in named("emcmc-augmentation").variants
+        for v in rp.named("emcmc-augmentation").variants
     ]
 
 
@@ -121,7 +108,7 @@ def labels(scale: str) -> dict[str, str]:
     return made
 
 
-def tables(run: CompletedRun) -> Tables:
+def tables(run: rp.CompletedRun) -> rp.Tables:
     """Return error and NLL of all samples of a chain."""
     return {"cells": run.cells([v.name for v in run.preset.variants], ["error", "nll"])}
 
@@ -154,7 +141,7 @@ def _draw(cells: pd.DataFrame) -> Figure:
 LOWER = "has a lower error than"
 BURN_INS = {"0": 0, "0.2": 10, "0.4": 20, "0.6": 30, "0.94": 47}
 """Epochs of 50 by the share of a cycle."""
-Stated = tuple[str, str, str, str, Rule]
+Stated = tuple[str, str, str, str, rp.Rule]
 """(name, text, left row, right row, rule)"""
 
 
@@ -187,10 +174,10 @@ def stated(part: str) -> list[Stated]:
     return made
 
 
-def claims(part: str) -> list[Claim]:
-    where, scales = ("CIFAR-10", ON_GPU) if part == CIFAR else ("digits", ("cpu",))
+def claims(part: str) -> list[rp.Claim]:
+    where, scales = ("CIFAR-10", rp.ON_GPU) if part == CIFAR else ("digits", ("cpu",))
     return [
-        claim(
+        rp.claim(
             f"{name}-{part}".replace(".", "-"),
             f"{text} ({where}).",
             part,
@@ -205,46 +192,48 @@ def claims(part: str) -> list[Claim]:
     ]
 
 
-def settings(scale: str) -> list[Setting]:
-    real, smoke, size = scale in ON_GPU, scale == "smoke", SIZES[scale]
-    whose = PUBLISHED if real else OURS
-    etas = ", ".join(f"{e:g}" for e in (ETAS if real else presets.ETAS))
+def settings(scale: str) -> list[rp.Setting]:
+    real, smoke, size = scale in rp.ON_GPU, scale == "smoke", SIZES[scale]
+    whose = rp.PUBLISHED if real else rp.OURS
+    own = [v.name.removeprefix("eta-") for v in _of("eta")]
+    etas = ", ".join([f"{e:g}" for e in ETAS] if real else own)
     samplers = "the last iterate of one cosine; cycles with noise throughout, as many samples as of θ and θₐ"
     schedules = "linear and exponential to a hundredth, steps of a tenth at 1/2 and 3/4; noise throughout"
     return [
-        Setting("network", "ResNet-18" if real else "MLP; a small CNN for the statistics", whose),
-        Setting("epochs", str(size["epochs"]), OURS),
-        Setting("M", "2" if smoke else "4", OURS if smoke else PUBLISHED),
-        Setting("initial step size, batch", "0.5, 128" if real else "0.3, 50", whose),
-        Setting("η, T otherwise", "4e-4, 1e-4" if real else "0.01, 1", whose),
-        Setting("T", "1 to 1e-5", PUBLISHED),
-        Setting("SGD, SGLD", samplers, OURS),
-        Setting("η", etas, OURS),
-        Setting("burn-in", "0, 10, 20, 30, 40, 47 of 50 epochs", PUBLISHED),
-        Setting("schedules", schedules, OURS),
-        Setting("repeats", str(size["repeats"]), OURS),
+        rp.Setting("network", "ResNet-18" if real else "MLP; a small CNN for the statistics", whose),
+        rp.Setting("epochs", str(size.epochs), rp.OURS),
+        rp.Setting("M", "2" if smoke else "4", rp.OURS if smoke else rp.PUBLISHED),
+        rp.Setting("initial step size, batch", "0.5, 128" if real else "0.3, 50", whose),
+        rp.Setting("η, T otherwise", "4e-4, 1e-4" if real else "0.01, 1", whose),
+        rp.Setting("T", "1 to 1e-5", rp.PUBLISHED),
+        rp.Setting("SGD, SGLD", samplers, rp.OURS),
+        rp.Setting("η", etas, rp.OURS),
+        rp.Setting("burn-in", "0, 10, 20, 30, 40, 47 of 50 epochs", rp.PUBLISHED),
+        rp.Setting("schedules", schedules, rp.OURS),
+        rp.Setting("repeats", str(size.repeats), rp.OURS),
     ]
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("emcmc-ablations"),
-        parts=(
-            Part(name=CIFAR, label="CIFAR-10", data=(CIFAR,), tables=tables, scales=ON_GPU, sampled=comparison(preset)),
-            Part(
-                name=DIGITS,
-                label="digits",
-                tables=tables,
-                scales=("smoke", "cpu"),
-                stands_for="CIFAR-10",
-                sampled=comparison(preset),
-            ),
+STUDY = rp.Study(
+    **rp.listed("emcmc-ablations"),
+    parts=(
+        rp.Part(
+            name=CIFAR, label="CIFAR-10", data=(CIFAR,), tables=tables, scales=rp.ON_GPU, sampled=rp.comparison(preset)
         ),
-        rows=labels,
-        columns=(Heading("error", "Test error", "%", 2), Heading("nll", "NLL", "nats", 4)),
-        claims=tuple(c for part in (CIFAR, DIGITS) for c in claims(part)),
-        settings=settings,
-        differences="""
+        rp.Part(
+            name=DIGITS,
+            label="digits",
+            tables=tables,
+            scales=("smoke", "cpu"),
+            stands_for="CIFAR-10",
+            sampled=rp.comparison(preset),
+        ),
+    ),
+    rows=labels,
+    columns=(rp.Heading("error", "Test error", "%", 2), rp.Heading("nll", "NLL", "nats", 4)),
+    claims=tuple(c for part in (CIFAR, DIGITS) for c in claims(part)),
+    settings=settings,
+    differences="""
 smoke: A few settings and steps: this only shows that everything runs.
 cpu gpu paper: The numbers of the paper's Tables 3, 4 and 6 to 9 are unreadable in our text: its sentences are what is
     held against.
@@ -254,14 +243,13 @@ cpu: digits, 8×8 images under a small network, stands in for CIFAR-10: 35 setti
 cpu: Shifts by a pixel stand in for crops and mirroring.
 gpu paper: FRN is left out here: it is a task of its own, cifar10-resnet18-frn.
 """,
-        figures=figure(
-            "cells",
-            _draw,
-            name="ablations",
-            title="One setting at a time",
-            caption="Test error, mean ± standard error over the repeats. Every chain is Entropy-MCMC's under its "
-            "defaults but for the one setting, or SGD's and SGLD's where they are named.",
-            alt="Dots with error bars of the test error for every setting, in one panel per ablation",
-        ),
+    figures=rp.figure(
+        "cells",
+        _draw,
+        name="ablations",
+        title="One setting at a time",
+        caption="Test error, mean ± standard error over the repeats. Every chain is Entropy-MCMC's under its "
+        "defaults but for the one setting, or SGD's and SGLD's where they are named.",
+        alt="Dots with error bars of the test error for every setting, in one panel per ablation",
     ),
 )

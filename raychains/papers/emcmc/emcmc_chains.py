@@ -6,15 +6,10 @@ Table 1 evaluates them on the test set, Table 1b on corrupted inputs, Table 2 on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from raychains.papers import ALL
-from raychains.papers.claims import Claim, Direction, Rule, claim
+from raychains import papers as rp
 from raychains.papers.csgmcmc.cifar import NETWORKS
-from raychains.papers.experiment import CODE, OURS, PUBLISHED, Setting, reduced
-from raychains.planning import thinning
-from raychains.planning.presets.named import Preset, Variant
 
 SEED = 11
 LABELS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mnist": "MNIST"}
@@ -28,110 +23,95 @@ TWICE = ("sam", "bsam")
 T = 1e-4
 
 
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    """The size of all chains at a scale."""
-
-    epochs: int
-    repeats: int
-    cycles: int = 4
-    samples: int = 16
-    """Samples of each sampling method."""
-    batch: int = 128
-    inner: int = 0
-    """Inner steps of Entropy-SG(L)D where they are not its default of 20."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-SIZES: Mapping[str, Size] = {
-    "smoke": Size(epochs=2, repeats=2, cycles=2, samples=4, batch=20, inner=2, options={"thinning": 2}),
-    "cpu": Size(epochs=200, repeats=3, options={"train_subset": 5_000}),
-    "gpu": Size(epochs=200, repeats=2, options={"precision": "bf16"}),
-    "paper": Size(epochs=200, repeats=3),
+SIZES: Mapping[str, rp.Size] = {
+    "smoke": rp.Size(
+        epochs=2,
+        repeats=2,
+        cycles=2,
+        draws=4,
+        batch_size=20,
+        own={name: {"sampler_settings": ("inner_steps=2",)} for name in ("entropy-sgd", "entropy-sgld")},
+        options={"thinning": 2},
+    ),
+    "cpu": rp.Size(epochs=200, repeats=3, draws=16, batch_size=128, options={"train_subset": 5_000}),
+    "gpu": rp.Size(epochs=200, repeats=2, draws=16, batch_size=128, options={"precision": "bf16"}),
+    "paper": rp.Size(epochs=200, repeats=3, draws=16, batch_size=128),
 }
-MNIST = Size(epochs=40, repeats=3, options={"train_subset": 10_000, "thinning": 39})
+MNIST = rp.Size(epochs=40, repeats=3, draws=16, batch_size=128, options={"train_subset": 10_000, "thinning": 39})
 """The size of the stand-in that two cores sample; samples lie half an epoch apart."""
 
 
-def preset(dataset: str, scale: str, methods: Sequence[str] = tuple(NAMES)) -> Preset:
+def preset(dataset: str, scale: str, methods: Sequence[str] = tuple(NAMES)) -> rp.Preset:
     """Return one chain of each method; a method's name is also its variant's. Of MNIST there is one size at all
     scales."""
     size = MNIST if dataset == "mnist" else SIZES[scale]
     task = "mnist-mlp" if dataset == "mnist" else f"{dataset}-{NETWORKS[scale]}"
-    common = {"chains": 1, "epochs": size.epochs, "repeats": size.repeats, "batch_size": size.batch, "seed": SEED}
-    return Preset(
-        name=f"emcmc-{dataset}",
-        about="Entropy-MCMC beside flat-minima optimisers and SGLD (Li & Zhang 2024, §6.4)",
-        task=task,
-        schedule="cyclical",
-        options=common | dict(size.options),
-        variants=[_variant(name, size) for name in methods],
-    )
+    about = "Entropy-MCMC beside flat-minima optimisers and SGLD (Li & Zhang 2024, §6.4)"
+    return size.preset(f"emcmc-{dataset}", about, task, [_variant(name, size) for name in methods], seed=SEED)
 
 
-def _variant(name: str, size: Size) -> Variant:
+def _variant(name: str, size: rp.Size) -> rp.Variant:
     """Return a method under a cosine that falls to 0: samplers in cycles, optimisers once."""
     options: dict[str, Any] = {"epochs": 2 * size.epochs} if name in TWICE else {}
-    if name.startswith("entropy") and size.inner:
-        options["sampler_settings"] = (f"inner_steps={size.inner}",)
+    options |= size.own.get(name, {})
     if name in ("sgld", "entropy-sgld", "emcmc"):
-        each = size.samples // size.cycles // (2 if name == "emcmc" else 1)
+        each = size.draws // size.cycles // (2 if name == "emcmc" else 1)
         options |= {"cycles": size.cycles, "samples_per_cycle": each, "exploration": 0.0, "temperature": T}
     else:
-        options |= thinning.ONE_COSINE
-    return Variant(name, sampler=name, options=options)
+        options |= rp.thinning.ONE_COSINE
+    return rp.Variant(name, sampler=name, options=options)
 
 
-def below(part: str, columns: Mapping[str, str], text: str, scales: Sequence[str] = ALL) -> list[Claim]:
+def below(part: str, columns: Mapping[str, str], text: str, scales: Sequence[str] = rp.ALL) -> list[rp.Claim]:
     """Return that Entropy-MCMC is better than each other method in each of some columns, by ``text``'s {other} and
     {what}."""
     made = []
     for column, what in columns.items():
         word = "above" if column in LARGER else "below"
-        direction: Direction = "greater" if column in LARGER else "less"
+        direction: rp.Direction = "greater" if column in LARGER else "less"
         for other in OTHERS:
             name = f"emcmc-{word}-{other}-{column}-{part}"
             sentence = text.format(what=what, other=NAMES[other])
             made.append(
-                claim(name, sentence, part, column, "emcmc", direction, other, rule(other), scales=tuple(scales))
+                rp.claim(name, sentence, part, column, "emcmc", direction, other, rule(other), scales=tuple(scales))
             )
     return made
 
 
-def rule(method: str) -> Rule:
+def rule(method: str) -> rp.Rule:
     """Return the rule of a claim against a method: SGLD has as many steps, and so Entropy-MCMC's batches."""
     return "paired" if method == "sgld" else "welch"
 
 
-def settings(scale: str) -> list[Setting]:
+def settings(scale: str) -> list[rp.Setting]:
     """Return what was chosen on CIFAR at a scale, and by whom."""
     size, smoke = SIZES[scale], scale == "smoke"
-    ours = OURS if smoke else PUBLISHED
+    ours = rp.OURS if smoke else rp.PUBLISHED
     small = NETWORKS[scale] == "lenet"
-    network, lr, whose = ("LeNet", "0.1", OURS) if small else ("ResNet-18", "0.5", PUBLISHED)
+    network, lr, whose = ("LeNet", "0.1", rp.OURS) if small else ("ResNet-18", "0.5", rp.PUBLISHED)
     baselines = f"the same; SAM a fifth, momentum 0.9; {'bSAM half; ' if small else ''}Entropy-SG(L)D 1"
-    inner = f"{size.inner or 20} inner steps of 0.1, γ 0.03" + ("" if smoke else ", as its authors' code")
+    inner = f"{2 if smoke else 20} inner steps of 0.1, γ 0.03" + ("" if smoke else ", as its authors' code")
     return [
-        Setting("network", network, whose),
-        Setting("epochs", str(size.epochs), OURS),
-        Setting("epochs of SAM and bSAM", f"{size.epochs}, two gradients a step", OURS),
-        Setting("batch", str(size.batch), ours),
-        Setting("initial step size", lr, whose),
-        Setting("step sizes of baselines", baselines, OURS),
-        Setting("step size", "cosine to 0", PUBLISHED),
-        Setting("M of samplers", str(size.cycles), ours),
-        Setting("samples of a sampler", str(size.samples), ours),
-        Setting("samples of Entropy-MCMC", "θ and θₐ of a cycle's last epochs", CODE),
-        Setting("η on CIFAR-10, CIFAR-100", "4e-4, 8e-3 at N = 40,000 or more", PUBLISHED),
-        Setting("T", f"{T:g}", PUBLISHED),
-        Setting("noise", "throughout", CODE),
-        Setting("weight decay", "5e-4", PUBLISHED),
-        Setting("Entropy-SG(L)D", inner, OURS),
-        Setting("ρ of SAM", "0.05 (CIFAR-100 0.1), as its paper", OURS),
-        Setting("ρ of bSAM", "0.001" if small else "0.01, as its paper", OURS),
-        Setting("variance, weight decay of bSAM", "1/(4·N·s), 2e-4, as its paper", OURS),
-        Setting("repeats", str(size.repeats), OURS if scale in ("smoke", "gpu") else PUBLISHED),
-        *reduced(size.options),
+        rp.Setting("network", network, whose),
+        rp.Setting("epochs", str(size.epochs), rp.OURS),
+        rp.Setting("epochs of SAM and bSAM", f"{size.epochs}, two gradients a step", rp.OURS),
+        rp.Setting("batch", str(size.batch_size), ours),
+        rp.Setting("initial step size", lr, whose),
+        rp.Setting("step sizes of baselines", baselines, rp.OURS),
+        rp.Setting("step size", "cosine to 0", rp.PUBLISHED),
+        rp.Setting("M of samplers", str(size.cycles), ours),
+        rp.Setting("samples of a sampler", str(size.draws), ours),
+        rp.Setting("samples of Entropy-MCMC", "θ and θₐ of a cycle's last epochs", rp.CODE),
+        rp.Setting("η on CIFAR-10, CIFAR-100", "4e-4, 8e-3 at N = 40,000 or more", rp.PUBLISHED),
+        rp.Setting("T", f"{T:g}", rp.PUBLISHED),
+        rp.Setting("noise", "throughout", rp.CODE),
+        rp.Setting("weight decay", "5e-4", rp.PUBLISHED),
+        rp.Setting("Entropy-SG(L)D", inner, rp.OURS),
+        rp.Setting("ρ of SAM", "0.05 (CIFAR-100 0.1), as its paper", rp.OURS),
+        rp.Setting("ρ of bSAM", "0.001" if small else "0.01, as its paper", rp.OURS),
+        rp.Setting("variance, weight decay of bSAM", "1/(4·N·s), 2e-4, as its paper", rp.OURS),
+        rp.Setting("repeats", str(size.repeats), rp.OURS if scale in ("smoke", "gpu") else rp.PUBLISHED),
+        *rp.reduced(size.options),
     ]
 
 

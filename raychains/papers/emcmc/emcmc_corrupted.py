@@ -7,24 +7,20 @@ from functools import partial
 import pandas as pd
 from matplotlib.figure import Figure
 
-from raychains.papers.claims import claim
-from raychains.papers.completed_run import CompletedRun, cell
-from raychains.papers.contents import listed
+from raychains import papers as rp
 from raychains.papers.emcmc import emcmc_chains
 from raychains.papers.emcmc.emcmc_chains import NAMES, preset, rule, settings
-from raychains.papers.experiment import Experiment, Part, Tables, comparison, figure, styles
-from raychains.papers.published_table import Heading
 from raychains.plotting.layout import grid, legend
 
 ROWS = ("sgd", "sgld", "emcmc")
-STYLES = styles(NAMES, "sgd decreasing 0, sgld other 1, emcmc cyclical 0")
+STYLES = rp.styles(NAMES, "sgd decreasing 0, sgld other 1, emcmc cyclical 0")
 SEVERITIES = range(1, 6)
 PART = "cifar10-c"
 ACROSS = 4
 """Panels in a row."""
 
 
-def tables(run: CompletedRun) -> Tables:
+def tables(run: rp.CompletedRun) -> rp.Tables:
     """Return mean accuracies over the types by severity, and every type's."""
     table = run.table("corrupted")
     cells, types = [], []
@@ -33,7 +29,7 @@ def tables(run: CompletedRun) -> Tables:
         mine = mine.assign(accuracy=100 * (1 - mine["error"]))
         for (repeat, severity), of in mine.groupby(["repeat", "severity"], sort=True):
             origin = run.origin(row, int(repeat))
-            cells.append(cell(PART, row, str(severity), int(repeat), of["accuracy"].mean(), **origin))
+            cells.append(rp.cell(PART, row, str(severity), int(repeat), of["accuracy"].mean(), **origin))
         mean = mine.groupby(["corruption", "severity"], sort=False)["accuracy"].mean().reset_index()
         types += [{"part": PART, "row": row, **one} for one in mean.to_dict("records")]
     return {"cells": cells, "types": types}
@@ -57,42 +53,40 @@ def _draw(types: pd.DataFrame) -> Figure:
     return drawn
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("emcmc-corrupted"),
-        parts=(
-            Part(
-                name=PART,
-                label="CIFAR-10-C",
-                data=("cifar10", "cifar10-c"),
-                sampled=comparison(partial(preset, "cifar10", methods=ROWS), measures=("corrupted",)),
-                tables=tables,
-            ),
+STUDY = rp.Study(
+    **rp.listed("emcmc-corrupted"),
+    parts=(
+        rp.Part(
+            name=PART,
+            label="CIFAR-10-C",
+            data=("cifar10", "cifar10-c"),
+            sampled=rp.comparison(partial(preset, "cifar10", methods=ROWS), measures=("corrupted",)),
+            tables=tables,
         ),
-        rows={row: NAMES[row] for row in ROWS},
-        columns=[Heading(str(s), f"Severity {s}", "%", 2) for s in SEVERITIES],
-        claims=tuple(
-            claim(
-                f"emcmc-above-{other}-severity-{s}",
-                f"Entropy-MCMC is more accurate than {NAMES[other]} at severity {s}.",
-                *(PART, str(s), "emcmc", "greater", other, rule(other)),
-            )
-            for other in ("sgd", "sgld")
-            for s in SEVERITIES
-        ),
-        settings=settings,
-        differences=emcmc_chains.DIFFERENCES
-        + """
+    ),
+    rows={row: NAMES[row] for row in ROWS},
+    columns=[rp.Heading(str(s), f"Severity {s}", "%", 2) for s in SEVERITIES],
+    claims=tuple(
+        rp.claim(
+            f"emcmc-above-{other}-severity-{s}",
+            f"Entropy-MCMC is more accurate than {NAMES[other]} at severity {s}.",
+            *(PART, str(s), "emcmc", "greater", other, rule(other)),
+        )
+        for other in ("sgd", "sgld")
+        for s in SEVERITIES
+    ),
+    settings=settings,
+    differences=emcmc_chains.DIFFERENCES
+    + """
 cpu gpu paper: The paper's numbers are unreadable in the text that we have. Means are over the types of CIFAR-10-C
     that are in the data root, 19 where it is whole.
 """,
-        figures=figure(
-            "types",
-            _draw,
-            name="corruptions",
-            title="Accuracy by type of corruption",
-            caption="Test accuracy against the severity of each corruption, mean over the repeats.",
-            alt="Accuracy against severity of SGD, SGLD and Entropy-MCMC, a panel for every type of corruption",
-        ),
+    figures=rp.figure(
+        "types",
+        _draw,
+        name="corruptions",
+        title="Accuracy by type of corruption",
+        caption="Test accuracy against the severity of each corruption, mean over the repeats.",
+        alt="Accuracy against severity of SGD, SGLD and Entropy-MCMC, a panel for every type of corruption",
     ),
 )

@@ -16,15 +16,8 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from scipy import stats
 
-from raychains.core.sample import THETA
+from raychains import papers as rp
 from raychains.evaluation.evaluation import Array
-from raychains.papers import NOT_SMOKE
-from raychains.papers.claims import claim
-from raychains.papers.completed_run import Computation, cell
-from raychains.papers.contents import listed
-from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, styles
-from raychains.papers.experiment import figure as drawing
-from raychains.papers.published_table import Heading
 from raychains.plotting.layout import COUNT, legend, panels
 from raychains.plotting.style import ALARM, HUES, MUTED, Drawing
 from raychains.samplers import SGD, SGLD, Sampler
@@ -33,6 +26,7 @@ from raychains.tasks.two_modes import RIDGE, TwoModes
 
 # Chains
 
+THETA = "theta"
 NAMES = {"sgd": "SGD", "sgld": "SGLD", "emcmc": "Entropy-MCMC"}
 
 
@@ -71,14 +65,7 @@ SETUPS: Mapping[str, Setup] = {
     "from-sharp": dataclasses.replace(LARGE, start=(-1.0, -1.0), label="lr 0.01, from the sharp mode"),
     "from-flat": dataclasses.replace(LARGE, start=(1.0, 1.0), label="lr 0.01, from the flat mode"),
     LAW: Setup(
-        sharp=0.3,
-        flat=0.6,
-        lr=0.004,
-        eta=0.2,
-        steps=30_000,
-        smoke_steps=600,
-        start=None,
-        label="σ 0.3 and 0.6, mixed",
+        sharp=0.3, flat=0.6, lr=0.004, eta=0.2, steps=30_000, smoke_steps=600, start=None, label="σ 0.3 and 0.6, mixed"
     ),
 }
 """By part: the published effect, the same at a fifth of the step size, from other starts; and the law of each
@@ -138,7 +125,7 @@ def diagonal_density(setup: Setup, x: Array, extra: float = 0.0) -> Array:
 
 # The experiment
 
-STYLES = styles(NAMES, "sgd other 2, sgld decreasing 0, emcmc cyclical 0")
+STYLES = rp.styles(NAMES, "sgd other 2, sgld decreasing 0, emcmc cyclical 0")
 SEEDS = {"smoke": 40, "cpu": 1000, "gpu": 1000, "paper": 1000}
 EVERY = 40
 """Steps between points of the curves."""
@@ -157,7 +144,7 @@ def setup(part: str, scale: str) -> Setup:
     return dataclasses.replace(made, steps=made.smoke_steps) if scale == "smoke" else made
 
 
-def stepped(work: Computation) -> Tables:
+def stepped(work: rp.Computation) -> rp.Tables:
     """Return where every chain ends at one step size; the share in the flat mode after each step; some ends and one
     path."""
     setting, seeds = setup(work.part, work.scale), SEEDS[work.scale]
@@ -168,7 +155,7 @@ def stepped(work: Computation) -> Tables:
             what, at, named = row["what"], row["at"], {"part": work.part, "row": method, "variable": row["variable"]}
             if what == "end":
                 flat = float(flat_share(setting, np.array([row["x"], row["y"]])))
-                cells.append(cell(work.part, method, row["variable"], at, flat, samples=1))
+                cells.append(rp.cell(work.part, method, row["variable"], at, flat, samples=1))
             if what == "share":
                 curves.append({**named, "step": at, "share": row["x"]})
             if what == "path" or (what == "end" and at < SHOWN):
@@ -195,7 +182,7 @@ def _ends(setting: Setup, method: str, seeds: int) -> list[dict[str, Any]]:
     return made
 
 
-def law(work: Computation) -> Tables:
+def law(work: rp.Computation) -> rp.Tables:
     """Return the laws of both variables, far from the limit of stability: shares by chain, and histograms."""
     setting, seeds = setup(LAW, work.scale), SEEDS[work.scale]
     burn_in, every = (0, 20) if work.scale == "smoke" else (setting.steps * 2 // 3, LAW_EVERY)
@@ -217,7 +204,7 @@ def law(work: Computation) -> Tables:
         mine = table[table["variable"] == variable]
         by = mine.groupby("seed")["flat"]
         cells += [
-            cell(LAW, "emcmc", variable, int(str(seed)), float(value), samples=int(n))
+            rp.cell(LAW, "emcmc", variable, int(str(seed)), float(value), samples=int(n))
             for (seed, value), n in zip(by.mean().items(), by.size(), strict=True)
         ]
         along = (mine["x"] + mine["y"]).to_numpy() / np.sqrt(2)
@@ -298,92 +285,81 @@ def _laws(axis: Axes, histogram: pd.DataFrame) -> None:
     axis.legend(loc="upper left")
 
 
-SHARES = drawing(
+SHARES = rp.figure(
     "curve histogram",
     _shares,
     name="shares",
     title="Shares in the flat mode, and laws",
     caption="Left and middle: share of the chains in the flat mode, all from the ridge. At a fifth of the step size "
-    "nothing is left of the effect. Right: histograms of θ and θₐ along the diagonal where σ is 0.3 and 0.6 "
+    "the effect is not seen here. Right: histograms of θ and θₐ along the diagonal where σ is 0.3 and 0.6 "
     "and both have mixed, with the exact densities: θ has the original posterior, only θₐ the smoothed one.",
     alt="Share in the flat mode against steps at two step sizes; histograms of θ and θₐ with exact densities",
 )
 
 
-_claim = partial(claim, must_decide=True, scales=NOT_SMOKE)
-MORE_OFTEN = "Entropy-MCMC is in the flat mode more often than"
-CLAIMS = (
-    _claim("sgd-sharp", "SGD ends in the sharp mode.", "large-step", THETA, "sgd", "less", 0.5),
-    _claim("sgld-sharp", "SGLD prefers the sharp mode.", "large-step", THETA, "sgld", "less", 0.5),
-    _claim("emcmc-flat", "Entropy-MCMC ends in the flat mode.", "large-step", THETA, "emcmc", "greater", 0.5),
-    _claim("anchor-flat", "θₐ is in the flat mode.", "large-step", ANCHOR, "emcmc", "greater", 0.5),
-    _claim("above-sgd", f"{MORE_OFTEN} SGD.", "large-step", THETA, "emcmc", "greater", "sgd"),
-    _claim("above-sgld", f"{MORE_OFTEN} SGLD.", "large-step", THETA, "emcmc", "greater", "sgld"),
-    _claim(
-        "small-step-flat",
-        "Entropy-MCMC ends in the flat mode at a fifth of the step, too.",
-        *("small-step", THETA, "emcmc", "greater", 0.5),
-    ),
-    _claim(
-        "small-step-above-sgld",
-        f"{MORE_OFTEN} SGLD at a fifth of the step, too.",
-        *("small-step", THETA, "emcmc", "greater", "sgld"),
-    ),
-    *(
-        _claim(
-            f"flat-{name}",
-            f"Entropy-MCMC ends in the flat mode from the middle of the {mode} mode, too.",
-            *(name, THETA, "emcmc", "greater", 0.5),
-        )
-        for name, mode in STARTS.items()
-    ),
-    _claim(
-        "original-posterior",
-        "θ has the original posterior, whose flat mode has the mass 0.8, up to 0.05.",
-        *(LAW, THETA, "emcmc", "equal", 0.8),
-        tolerance=TOLERANCE,
-    ),
+CLAIMS = rp.stated(
+    """
+sgd-sharp | large-step theta | sgd < 0.5 | SGD ends in the sharp mode.
+sgld-sharp | large-step theta | sgld < 0.5 | SGLD prefers the sharp mode.
+emcmc-flat | large-step theta | emcmc > 0.5 | Entropy-MCMC ends in the flat mode.
+anchor-flat | large-step anchor | emcmc > 0.5 | θₐ is in the flat mode.
+above-sgd | large-step theta | emcmc > sgd | Entropy-MCMC is in the flat mode more often than SGD.
+above-sgld | large-step theta | emcmc > sgld | Entropy-MCMC is in the flat mode more often than SGLD.
+small-step-flat | small-step theta | emcmc > 0.5 | Entropy-MCMC ends in the flat mode at a fifth of the step, too.
+small-step-above-sgld | small-step theta | emcmc > sgld | Entropy-MCMC is in the flat mode more often than SGLD at a
+    fifth of the step, too.
+flat-from-sharp | from-sharp theta | emcmc > 0.5 | Entropy-MCMC ends in the flat mode from the middle of the sharp mode,
+    too.
+flat-from-flat | from-flat theta | emcmc > 0.5 | Entropy-MCMC ends in the flat mode from the middle of the flat
+    mode, too.
+original-posterior | law theta | emcmc = 0.8 | θ has the original posterior, whose flat mode has the mass 0.8, up to
+    0.05.
+""",
+    must_decide=True,
+    scales=rp.NOT_SMOKE,
+    tolerance=TOLERANCE,
 )
 
 
-def settings(scale: str) -> list[Setting]:
+def settings(scale: str) -> list[rp.Setting]:
     mixed = SETUPS[LAW]
     return [
-        Setting("centres", "(−1, −1) and (1, 1), of equal depth", OURS),
-        Setting("σ of the sharp and the flat mode", f"{LARGE.sharp:g}, {LARGE.flat:g}", OURS),
-        Setting("start", "the ridge", PUBLISHED),
-        Setting("where the ridge is", "(−2/3, −2/3)", OURS),
-        Setting("other starts", "the middle of the sharp and of the flat mode", OURS),
-        Setting("lr", f"{LARGE.lr:g} and {SMALL.lr:g}, constant", OURS),
-        Setting("η", f"{LARGE.eta:g}", OURS),
-        Setting("T", "1", OURS),
-        Setting("steps", f"{setup('large-step', scale).steps:,}", OURS),
-        Setting("laws: σ, lr, η", f"{mixed.sharp:g} and {mixed.flat:g}, {mixed.lr:g}, {mixed.eta:g}", OURS),
-        Setting("laws: steps", f"{setup(LAW, scale).steps:,}", OURS),
-        Setting("chains", f"{SEEDS[scale]:,}", OURS),
+        rp.Setting("centres", "(−1, −1) and (1, 1), of equal depth", rp.OURS),
+        rp.Setting("σ of the sharp and the flat mode", f"{LARGE.sharp:g}, {LARGE.flat:g}", rp.OURS),
+        rp.Setting("start", "the ridge", rp.PUBLISHED),
+        rp.Setting("where the ridge is", "(−2/3, −2/3)", rp.OURS),
+        rp.Setting("other starts", "the middle of the sharp and of the flat mode", rp.OURS),
+        rp.Setting("lr", f"{LARGE.lr:g} and {SMALL.lr:g}, constant", rp.OURS),
+        rp.Setting("η", f"{LARGE.eta:g}", rp.OURS),
+        rp.Setting("T", "1", rp.OURS),
+        rp.Setting("steps", f"{setup('large-step', scale).steps:,}", rp.OURS),
+        rp.Setting("laws: σ, lr, η", f"{mixed.sharp:g} and {mixed.flat:g}, {mixed.lr:g}, {mixed.eta:g}", rp.OURS),
+        rp.Setting("laws: steps", f"{setup(LAW, scale).steps:,}", rp.OURS),
+        rp.Setting("chains", f"{SEEDS[scale]:,}", rp.OURS),
     ]
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("emcmc-fig2"),
-        parts=tuple(
-            Part(name=name, label=one.label, computed=law if name == LAW else stepped) for name, one in SETUPS.items()
-        ),
-        rows=NAMES,
-        columns=(Heading(THETA, "θ in the flat mode", decimals=3), Heading(ANCHOR, "θₐ in the flat mode", decimals=3)),
-        absent="only Entropy-MCMC has θₐ, and the laws are its own",
-        claims=CLAIMS,
-        settings=settings,
-        differences=f"""
+STUDY = rp.Study(
+    **rp.listed("emcmc-fig2"),
+    parts=tuple(
+        rp.Part(name=name, label=one.label, computed=law if name == LAW else stepped) for name, one in SETUPS.items()
+    ),
+    rows=NAMES,
+    columns=(
+        rp.Heading(THETA, "θ in the flat mode", decimals=3),
+        rp.Heading(ANCHOR, "θₐ in the flat mode", decimals=3),
+    ),
+    absent="only Entropy-MCMC has θₐ, and the laws are its own",
+    claims=CLAIMS,
+    settings=settings,
+    differences=f"""
 smoke: 40 chains of a few hundred steps: this only shows that everything runs.
 cpu gpu paper: The paper prints one path of each method and no settings that are readable in our text: the widths, lr
     and η are ours, found where the published picture appears. Here 1,000 chains of each are counted.
 cpu gpu paper: That is near the sharp mode's limit of stability: lr times its largest curvature is
     {LARGE.instability("emcmc"):.2f} for Entropy-MCMC (limit 2) and {LARGE.instability("sgld"):.2f} for SGLD. At a fifth
-    of lr it is {SMALL.instability("emcmc"):.2f}, and the effect is gone: it is one of the step size.
+    of lr it is {SMALL.instability("emcmc"):.2f}, and the effect is not seen on this landscape.
 cpu gpu paper: In the limit of small steps θ has the original posterior whatever η is; only θₐ is drawn to flat regions.
 """,
-        figures=figures,
-    ),
+    figures=figures,
 )

@@ -4,54 +4,48 @@ evaluation."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+import raychains as rc
+from raychains import papers as rp
 from raychains import samplers, schedules
-from raychains.core.spec import ChainSpec
-from raychains.papers import ALL, NOT_SMOKE
-from raychains.papers.claims import Claim, Direction, Rule, claim
-from raychains.papers.completed_run import CompletedRun, cell
-from raychains.papers.contents import listed
-from raychains.papers.experiment import CODE, OURS, Experiment, Part, Setting, Tables, comparison, figure, styles
-from raychains.papers.published_table import Heading
-from raychains.planning.presets.named import QUARTER, Preset, named
 from raychains.plotting.layout import legend, log_axis, panels
 
 NAMES = {"emcmc": "Entropy-MCMC", "entropy-sgd": "Entropy-SGD", "entropy-sgld": "Entropy-SGLD", "sgld": "SGLD"}
-STYLES = styles(NAMES, "emcmc cyclical 0, entropy-sgd other 0, entropy-sgld other 1, sgld decreasing 0")
+STYLES = rp.styles(NAMES, "emcmc cyclical 0, entropy-sgd other 0, entropy-sgld other 1, sgld decreasing 0")
 PARTS = {"mnist": "N = 13,007", "authors": "N = 60,000, as in the authors' code"}
-SCALES = {"mnist": ALL, "authors": NOT_SMOKE}
+SCALES = {"mnist": rp.ALL, "authors": rp.NOT_SMOKE}
 AUTHORS_N = 60_000
-WHOLE = {"epochs": 10, "repeats": 10, "thinning": QUARTER}
-SIZES: Mapping[str, Mapping[str, Any]] = dict.fromkeys(NOT_SMOKE, WHOLE) | {
-    "smoke": {"epochs": 10, "repeats": 2, "batch_size": 10, "thinning": 4}
-}
+QUARTER = 51
+"""Steps between samples: a quarter of the 204 that batches of 64 of 13,007 images make an epoch."""
+WHOLE = rp.Size(epochs=10, repeats=10, options={"thinning": QUARTER})
+SIZES = dict.fromkeys(rp.NOT_SMOKE, WHOLE)
+SIZES |= {"smoke": rp.Size(epochs=10, repeats=2, batch_size=10, options={"thinning": 4})}
 SAME = 0.005
 """Nats by which two methods of similar rates may differ over the first epoch."""
 
 
-def preset(part: str, scale: str) -> Preset:
+def preset(part: str, scale: str) -> rp.Preset:
     """Return mnist-1v7, each variant under its method's name."""
-    known = named("mnist-1v7")
+    known = rp.named("mnist-1v7")
     more = {"sampler_settings": (f"num_data={AUTHORS_N}",)} if part == "authors" else {}
     variants = [dataclasses.replace(v, name=v.sampler) for v in known.variants]
-    options = {**known.options, **SIZES[scale], "chains": 1, "seed": 3, **more}
-    return dataclasses.replace(known, name=f"emcmc-fig3-{part}", options=options, variants=variants)
+    name, given = f"emcmc-fig3-{part}", {**SIZES[scale].options, "seed": 3, **more}
+    return SIZES[scale].preset(name, known.about, known.task, variants, schedule=known.schedule, **given)
 
 
-def spent(spec: ChainSpec, index: int, variable: str, epochs: int) -> float:
+def spent(spec: rc.ChainSpec, index: int, variable: str, epochs: int) -> float:
     """Return the cost in epochs of gradient evaluations, of ``epochs`` in all, before a chain drew a sample."""
     made = schedules.build(spec.schedule)
     kept = [k for k in range(1, made.steps + 1) if made.at(k).keep]
     return epochs * kept[index // samplers.variables(spec.sampler)[variable]] / spec.steps
 
 
-def tables(run: CompletedRun) -> Tables:
+def tables(run: rp.CompletedRun) -> rp.Tables:
     """Return metrics of single samples against gradient evaluations, and of all samples of a chain together."""
     views = run.table("views")
     views = views[(views["kind"] == "samples") & (views["weighting"] == "equal")]
@@ -63,7 +57,7 @@ def tables(run: CompletedRun) -> Tables:
             _, position, index, variable = str(row["view"]).split(":")
             repeat = int(row["group"])
             spec = arm.chains[repeat][int(position)]
-            epochs = spent(spec, int(index), variable, SIZES[run.scale]["epochs"])
+            epochs = spent(spec, int(index), variable, SIZES[run.scale].epochs)
             where = {"part": run.part, "row": method, "repeat": repeat, "index": int(index), "epochs": epochs}
             points.append({**where, "nll": row["nll"], "error": 100 * row["error"], "digest": spec.digest})
     table = pd.DataFrame(points).sort_values(["row", "repeat", "epochs"])
@@ -73,7 +67,7 @@ def tables(run: CompletedRun) -> Tables:
         digest = str(mine["digest"].iloc[0])
         for column, values in (("early", first["nll"]), ("late", last["error"])):
             value, n = float(values.mean()), len(values)
-            cells.append(cell(run.part, str(method), column, int(repeat), value, digests=digest, samples=n))
+            cells.append(rp.cell(run.part, str(method), column, int(repeat), value, digests=digest, samples=n))
     by = table.groupby(["row", "epochs"])[["nll", "error"]]
     curve = by.mean().join(by.std(ddof=1), rsuffix="_sd").reset_index()
     curve.insert(0, "part", run.part)
@@ -82,7 +76,7 @@ def tables(run: CompletedRun) -> Tables:
 
 def _draw(curve: pd.DataFrame) -> Figure:
     """Draw test NLL and error of single samples against gradient evaluations."""
-    figure, ((left, right),) = panels(1, 2, 3.0)
+    drawn, ((left, right),) = panels(1, 2, 3.0)
     for axis, metric, label in ((left, "nll", "Test NLL (nats)"), (right, "error", "Test error (%)")):
         for method, style in STYLES.items():
             mine = curve[curve["row"] == method]
@@ -92,13 +86,13 @@ def _draw(curve: pd.DataFrame) -> Figure:
             axis.fill_between(mine["epochs"], low, mine[metric] + sd, color=style.colour, alpha=0.13, linewidth=0)
         axis.set(yscale="log", xlabel="Epochs of gradient evaluations", ylabel=label)
         log_axis(axis.yaxis)
-    legend(figure, [style.handle() for style in STYLES.values()], columns=4)
-    return figure
+    legend(drawn, [style.handle() for style in STYLES.values()], columns=4)
+    return drawn
 
 
-def claims(part: str) -> list[Claim]:
+def claims(part: str) -> list[rp.Claim]:
     faster = "Entropy-MCMC converges faster than {}: its NLL over the first epoch is lower"
-    known: list[tuple[str, str, str, Direction, str, Rule]] = [
+    known: list[tuple[str, str, str, rp.Direction, str, rp.Rule]] = [
         (f"faster-than-{m}", faster.format(NAMES[m]), "early", "less", m, "welch")
         for m in ("entropy-sgd", "entropy-sgld")
     ]
@@ -112,50 +106,49 @@ def claims(part: str) -> list[Claim]:
     for name, text, column, direction, right, rule in known:
         more: dict[str, Any] = {"scales": SCALES[part], "tolerance": SAME if direction == "equal" else 0.0}
         sentence = f"{text} ({PARTS[part]})."
-        made.append(claim(f"{name}-{part}", sentence, part, column, "emcmc", direction, right, rule, **more))
+        made.append(rp.claim(f"{name}-{part}", sentence, part, column, "emcmc", direction, right, rule, **more))
     return made
 
 
-def settings(scale: str) -> list[Setting]:
+def settings(scale: str) -> list[rp.Setting]:
     size = SIZES[scale]
     return [
-        Setting("network", "784 × 2 weights, no intercept", CODE),
-        Setting("lr", "0.03", CODE),
-        Setting("batch", str(size.get("batch_size", 64)), OURS if scale == "smoke" else CODE),
-        Setting("η", "1", CODE),
-        Setting("T", "1", CODE),
-        Setting("step size", "constant", OURS),
-        Setting("epochs", f"{size['epochs']}, in gradient evaluations", OURS),
-        Setting("weight decay", "1e-4", OURS),
-        Setting("Entropy-SG(L)D", "20 inner steps of 0.03, outer step 1, γ 0.03", OURS),
-        Setting("predicts with", "θ", OURS),
-        Setting("repeats", str(size["repeats"]), OURS),
+        rp.Setting("network", "784 × 2 weights, no intercept", rp.CODE),
+        rp.Setting("lr", "0.03", rp.CODE),
+        rp.Setting("batch", str(size.batch_size or 64), rp.OURS if scale == "smoke" else rp.CODE),
+        rp.Setting("η", "1", rp.CODE),
+        rp.Setting("T", "1", rp.CODE),
+        rp.Setting("step size", "constant", rp.OURS),
+        rp.Setting("epochs", f"{size.epochs}, in gradient evaluations", rp.OURS),
+        rp.Setting("weight decay", "1e-4", rp.OURS),
+        rp.Setting("Entropy-SG(L)D", "20 inner steps of 0.03, outer step 1, γ 0.03", rp.OURS),
+        rp.Setting("predicts with", "θ", rp.OURS),
+        rp.Setting("repeats", str(size.repeats), rp.OURS),
     ]
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("emcmc-fig3"),
-        parts=tuple(
-            Part(
-                name=name,
-                label=label,
-                data=("mnist",),
-                sampled=comparison(partial(preset, name), views=("samples",)),
-                tables=tables,
-                scales=SCALES[name],
-            )
-            for name, label in PARTS.items()
-        ),
-        rows=NAMES,
-        columns=(
-            Heading("early", "Test NLL of θ, mean over the first epoch", "nats", 4),
-            Heading("late", "Test error of θ, last epoch", "%", 2),
-            Heading("error", "Test error of all samples", "%", 2),
-        ),
-        claims=tuple(c for name in PARTS for c in claims(name)),
-        settings=settings,
-        differences="""
+STUDY = rp.Study(
+    **rp.listed("emcmc-fig3"),
+    parts=tuple(
+        rp.Part(
+            name=name,
+            label=label,
+            data=("mnist",),
+            sampled=rp.comparison(partial(preset, name), views=("samples",)),
+            tables=tables,
+            scales=SCALES[name],
+        )
+        for name, label in PARTS.items()
+    ),
+    rows=NAMES,
+    columns=(
+        rp.Heading("early", "Test NLL of θ, mean over the first epoch", "nats", 4),
+        rp.Heading("late", "Test error of θ, last epoch", "%", 2),
+        rp.Heading("error", "Test error of all samples", "%", 2),
+    ),
+    claims=tuple(c for name in PARTS for c in claims(name)),
+    settings=settings,
+    differences="""
 smoke: A few steps on some forty made-up images: this only shows that everything runs.
 cpu gpu paper: The paper shows curves without numbers; epochs, weight decay and the baselines' settings are ours. It
     does not say what an epoch of Entropy-SG(L)D is: here it is as many gradient evaluations as for the others, 20 to
@@ -164,16 +157,15 @@ cpu gpu paper: The authors' code passes N = 60,000, the number of all digits, fo
     and coupling are then weaker than the posterior's. Both are run.
 cpu gpu paper: At η = 1 θₐ is as wide as the prior of a weight that counts: it predicts badly, and is left out here.
 """,
-        figures=figure(
-            "curve",
-            _draw,
-            name="convergence",
-            title="Convergence by gradient evaluations, {part}",
-            caption="Each sample of θ by itself, mean over the repeats, bands ± one standard deviation. An epoch is "
-            "as many gradient evaluations as there are training images; the inner steps of Entropy-SG(L)D "
-            "count as what they cost.",
-            alt="Test NLL and test error against epochs of gradient evaluations for four methods",
-            parts=PARTS,
-        ),
+    figures=rp.figure(
+        "curve",
+        _draw,
+        name="convergence",
+        title="Convergence by gradient evaluations, {part}",
+        caption="Each sample of θ by itself, mean over the repeats, bands ± one standard deviation. An epoch is "
+        "as many gradient evaluations as there are training images; the inner steps of Entropy-SG(L)D "
+        "count as what they cost.",
+        alt="Test NLL and test error against epochs of gradient evaluations for four methods",
+        parts=PARTS,
     ),
 )

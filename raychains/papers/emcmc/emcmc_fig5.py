@@ -9,14 +9,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from raychains.papers.claims import Claim, Direction, Rule, claim
-from raychains.papers.completed_run import CompletedRun
-from raychains.papers.contents import listed
+from raychains import papers as rp
 from raychains.papers.csgmcmc.fig3b import hill
 from raychains.papers.emcmc import emcmc_chains, last_samples
-from raychains.papers.emcmc.last_samples import LABELS, ROWS, SCALES, STYLES, Last, Measured
-from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Rows, Setting, Tables, figure
-from raychains.papers.published_table import Heading
+from raychains.papers.emcmc.last_samples import LABELS, METHODS, REVISION, ROWS, SCALES, STYLES
 from raychains.plotting.layout import legend, panels
 
 FAR = (0.0, 4.0, 8.0, 12.0, 16.0, 20.0)
@@ -31,13 +27,13 @@ SAME_MODE = 1.0
 """Per cent by which the error may rise between θ and θₐ in one mode."""
 
 
-def tables(run: CompletedRun) -> Tables:
+def tables(run: rp.CompletedRun) -> rp.Tables:
     """Return training NLL and test error along random directions and between the variables, and their means."""
     directions, distances, points = SIZES[run.scale]
-    ends = last_samples.last(run)
+    ends = rp.last_samples(run, METHODS)
     anchors = {one.repeat: one for one in ends if one.row == "emcmc-anchor"}
 
-    def around(bench: Measured, one: Last) -> list[dict[str, Any]]:
+    def around(bench: rp.Networks, one: rp.LastSample) -> list[dict[str, Any]]:
         """Measure along directions whose entries are standard normal: their length is nearly the root of their
         number."""
         unit, here = math.sqrt(bench.parameters), _both(bench, (1.0, one))
@@ -49,7 +45,7 @@ def tables(run: CompletedRun) -> Tables:
                 made.append({**one.about(run.part), "direction": seed, "distance": far, **metrics})
         return made
 
-    def between(bench: Measured, one: Last) -> list[dict[str, Any]]:
+    def between(bench: rp.Networks, one: rp.LastSample) -> list[dict[str, Any]]:
         other = anchors[one.repeat]
         about = {**one.about(run.part), "other": other.record.sha256}
         lines = np.linspace(0, 1, points).tolist()
@@ -57,25 +53,25 @@ def tables(run: CompletedRun) -> Tables:
 
     far = "-".join(f"{d:g}" for d in distances)
     thetas = [one for one in ends if one.row == "emcmc-theta"]
-    along = last_samples.of_each(run, f"around-{directions}-to-{far}", ends, around)
-    across = last_samples.of_each(run, f"between-{points}", thetas, between)
+    along = rp.of_each(run, f"around-{directions}-to-{far}", ends, around, REVISION)
+    across = rp.of_each(run, f"between-{points}", thetas, between, REVISION)
     means = {"train": lambda mine: _mean(mine, "train_nll"), "test": lambda mine: _mean(mine, "test_error")}
     risen = last_samples.cells(run.part, [{**r, "row": "emcmc"} for r in across], {"rise": rise})
     cells = [*last_samples.cells(run.part, along, means), *risen]
     return {"cells": cells, "around": along, "between": across}
 
 
-def _both(bench: Measured, *parts: tuple[float, Last], **settings: Any) -> dict[str, float]:
+def _both(bench: rp.Networks, *parts: tuple[float, rp.LastSample], **settings: Any) -> dict[str, float]:
     """Return training and test NLL in nats, test error in per cent."""
     train, test = (bench.at(split, *parts, **settings) for split in ("train", "test"))
     return {"train_nll": train["nll"], "test_nll": test["nll"], "test_error": 100 * test["error"]}
 
 
-def _mean(rows: Rows, name: str) -> float:
+def _mean(rows: rp.Rows, name: str) -> float:
     return float(np.mean([r[name] for r in rows]))
 
 
-def rise(rows: Rows) -> float:
+def rise(rows: rp.Rows) -> float:
     """Return the most that the error between θ and θₐ rises above the line between its ends, in per cent; at least
     0."""
     return hill([r["test_error"] for r in sorted(rows, key=lambda r: r["t"])])
@@ -84,7 +80,7 @@ def rise(rows: Rows) -> float:
 def _draw(around: pd.DataFrame, between: pd.DataFrame) -> Figure:
     """Draw the paper's three panels, a row for each part."""
     parts = list(dict.fromkeys(around["part"]))
-    figure, axes = panels(len(parts), 3, 2.8)
+    drawn, axes = panels(len(parts), 3, 2.8)
     for (left, middle, right), name in zip(axes, parts, strict=True):
         metrics = {"train_nll": "Training NLL (nats)", "test_error": "Test error (%)"}
         for axis, (metric, label) in zip((left, middle), metrics.items(), strict=True):
@@ -102,13 +98,13 @@ def _draw(around: pd.DataFrame, between: pd.DataFrame) -> Figure:
         mean = mine.groupby("t")["test_error"].mean()
         right.plot(mean.index, mean, color=colour, linewidth=1.8)
         right.set(xlabel="t, from θ (0) to θₐ (1)", ylabel="Test error (%)")
-    legend(figure, [style.handle() for style in STYLES.values()], columns=4)
-    return figure
+    legend(drawn, [style.handle() for style in STYLES.values()], columns=4)
+    return drawn
 
 
-def claims(part: str) -> list[Claim]:
+def claims(part: str) -> list[rp.Claim]:
     """Return what §6.3 says, and D.2 on θₐ against θ."""
-    stated: list[tuple[str, str, str, str, Direction, str | float, Rule]] = []
+    stated: list[tuple[str, str, str, str, rp.Direction, str | float, rp.Rule]] = []
     for column, what in (("train", "Training NLL"), ("test", "Test error")):
         for other in ("sgd", "sgld"):
             text = f"{what} around Entropy-MCMC's samples is below that around {ROWS[other]}'s"
@@ -120,7 +116,7 @@ def claims(part: str) -> list[Claim]:
     text = f"θ and θₐ lie in one mode: the error rises by less than {SAME_MODE:g} % between them"
     stated.append(("same-mode", text, "rise", "emcmc", "less", SAME_MODE, "one-sample"))
     return [
-        claim(
+        rp.claim(
             f"{name}-{part}",
             f"{text} on {LABELS[part]}.",
             part,
@@ -135,45 +131,43 @@ def claims(part: str) -> list[Claim]:
     ]
 
 
-def settings(scale: str) -> list[Setting]:
+def settings(scale: str) -> list[rp.Setting]:
     directions, distances, points = SIZES[scale]
     return [
         *emcmc_chains.settings(scale),
-        Setting("random directions", str(directions), PUBLISHED if scale == "paper" else OURS),
-        Setting("distances", ", ".join(f"{d:g}" for d in distances), OURS),
-        Setting("points between θ and θₐ", str(points), OURS),
+        rp.Setting("random directions", str(directions), rp.PUBLISHED if scale == "paper" else rp.OURS),
+        rp.Setting("distances", ", ".join(f"{d:g}" for d in distances), rp.OURS),
+        rp.Setting("points between θ and θₐ", str(points), rp.OURS),
     ]
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("emcmc-fig5"),
-        parts=last_samples.parts(tables),
-        rows=ROWS,
-        columns=(
-            Heading("train", "Training NLL along random lines", "nats", 3),
-            Heading("test", "Test error along them", "%", 2),
-            Heading("rise", "Rise of the error between θ and θₐ", "%", 2),
-        ),
-        absent="only Entropy-MCMC has two variables",
-        claims=tuple(c for part in LABELS for c in claims(part)),
-        settings=settings,
-        differences=last_samples.DIFFERENCES
-        + """
+STUDY = rp.Study(
+    **rp.listed("emcmc-fig5"),
+    parts=last_samples.parts(tables),
+    rows=ROWS,
+    columns=(
+        rp.Heading("train", "Training NLL along random lines", "nats", 3),
+        rp.Heading("test", "Test error along them", "%", 2),
+        rp.Heading("rise", "Rise of the error between θ and θₐ", "%", 2),
+    ),
+    absent="only Entropy-MCMC has two variables",
+    claims=tuple(c for part in LABELS for c in claims(part)),
+    settings=settings,
+    differences=last_samples.DIFFERENCES
+    + """
 cpu gpu paper: How far the paper goes is not readable in our text. Directions are standard normal over all parameters,
     distances Euclidean, the same of all methods; the table has the mean along the lines.
 """,
-        revision=last_samples.REVISION,
-        figures=figure(
-            "around between",
-            _draw,
-            name="around",
-            title="Around the last samples, and between θ and θₐ",
-            caption="Left and middle: training NLL and test error at Euclidean distances from the last sample in "
-            "random directions, mean over directions and repeats, bands ± one standard deviation over "
-            "repeats. Right: test error on the line from θ (0) to θₐ (1); thin: each repeat.",
-            alt="Training NLL and test error against distance for SGD, SGLD and both variables of Entropy-MCMC, and "
-            "test error between its variables",
-        ),
+    revision=REVISION,
+    figures=rp.figure(
+        "around between",
+        _draw,
+        name="around",
+        title="Around the last samples, and between θ and θₐ",
+        caption="Left and middle: training NLL and test error at Euclidean distances from the last sample in "
+        "random directions, mean over directions and repeats, bands ± one standard deviation over "
+        "repeats. Right: test error on the line from θ (0) to θₐ (1); thin: each repeat.",
+        alt="Training NLL and test error against distance for SGD, SGLD and both variables of Entropy-MCMC, and "
+        "test error between its variables",
     ),
 )

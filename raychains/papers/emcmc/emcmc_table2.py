@@ -5,14 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from raychains import papers as rp
 from raychains.evaluation.metrics import ece_mass
-from raychains.papers import ALL, NOT_SMOKE
-from raychains.papers.completed_run import CompletedRun, cell
-from raychains.papers.contents import listed
 from raychains.papers.emcmc import emcmc_chains
 from raychains.papers.emcmc.emcmc_chains import NAMES, below, preset
-from raychains.papers.experiment import CODE, OURS, PUBLISHED, Experiment, Part, Setting, Tables, comparison
-from raychains.papers.published_table import Heading
 
 AUROC, ECE = "auroc", "ece"
 BINS = 10
@@ -24,37 +20,37 @@ CLAIMED = {AUROC: "larger AUROC", ECE: "lower ECE"}
 ON_CPU = ("cpu",)
 
 
-def calibration(run: CompletedRun) -> Tables:
+def calibration(run: rp.CompletedRun) -> rp.Tables:
     """Return the calibration error of each method and repeat."""
     cells: list[dict[str, Any]] = []
     for row in NAMES:
         for repeat in range(len(run.arm(row).chains)):
             value = 100 * ece_mass(run.predictions(row, repeat), BINS)
-            cells.append(cell(run.part, row, ECE, repeat, value, **run.origin(row, repeat)))
+            cells.append(rp.cell(run.part, row, ECE, repeat, value, **run.origin(row, repeat)))
     return {"cells": cells}
 
 
-def tables(run: CompletedRun) -> Tables:
+def tables(run: rp.CompletedRun) -> rp.Tables:
     """Return the calibration error, and the AUROC against the other set."""
     detected = run.table("ood")
     detected = detected[(detected["companion"] == COMPANIONS[run.part]) & (detected["score"] == "entropy")]
     return {"cells": [*calibration(run)["cells"], *run.cells(NAMES.keys(), [AUROC], detected)]}
 
 
-def _part(name: str, scales: tuple[str, ...], **more: Any) -> Part:
-    sampled = comparison(partial(preset, name), measures=("ood",))
+def _part(name: str, scales: tuple[str, ...], **more: Any) -> rp.Part:
+    sampled = rp.comparison(partial(preset, name), measures=("ood",))
     data = (name, COMPANIONS[name])
-    return Part(name=name, label=LABELS[name], data=data, sampled=sampled, tables=tables, scales=scales, **more)
+    return rp.Part(name=name, label=LABELS[name], data=data, sampled=sampled, tables=tables, scales=scales, **more)
 
 
 PARTS = (
-    _part("cifar10", ALL),
-    _part("cifar100", NOT_SMOKE),
-    Part(
+    _part("cifar10", rp.ALL),
+    _part("cifar100", rp.NOT_SMOKE),
+    rp.Part(
         name=ALONE,
         label="CIFAR-10, calibration alone",
         data=("cifar10",),
-        sampled=comparison(partial(preset, "cifar10")),
+        sampled=rp.comparison(partial(preset, "cifar10")),
         tables=calibration,
         scales=ON_CPU,
         stands_for=LABELS["cifar10"],
@@ -63,40 +59,38 @@ PARTS = (
 )
 
 
-def settings(scale: str) -> list[Setting]:
+def settings(scale: str) -> list[rp.Setting]:
     made = [
         *emcmc_chains.settings(scale),
-        Setting("score", "predictive entropy", PUBLISHED),
-        Setting("bins of ECE", f"{BINS}, of equal mass", CODE),
+        rp.Setting("score", "predictive entropy", rp.PUBLISHED),
+        rp.Setting("bins of ECE", f"{BINS}, of equal mass", rp.CODE),
     ]
     if scale == "cpu":
         small = emcmc_chains.MNIST
         value = f"MLP 784-400-400-10, {small.epochs} epochs of {small.options['train_subset']:,} images"
-        made.append(Setting("MNIST → notMNIST", value, OURS))
+        made.append(rp.Setting("MNIST → notMNIST", value, rp.OURS))
     return made
 
 
 CLAIM = "Entropy-MCMC has a {what} than {other} "
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("emcmc-table2"),
-        parts=PARTS,
-        rows=NAMES,
-        columns=(Heading(AUROC, "AUROC", "%", 2), Heading(ECE, "ECE", "%", 2)),
-        absent="the inputs of the other set are not there",
-        claims=(
-            *below("cifar10", CLAIMED, f"{CLAIM}({LABELS['cifar10']})."),
-            *below("cifar100", CLAIMED, f"{CLAIM}({LABELS['cifar100']}).", scales=NOT_SMOKE),
-            *below(ALONE, {ECE: CLAIMED[ECE]}, f"{CLAIM}(CIFAR-10).", scales=ON_CPU),
-            *below("mnist", CLAIMED, f"{CLAIM}({LABELS['mnist']}).", scales=ON_CPU),
-        ),
-        settings=settings,
-        differences=emcmc_chains.DIFFERENCES
-        + """
+STUDY = rp.Study(
+    **rp.listed("emcmc-table2"),
+    parts=PARTS,
+    rows=NAMES,
+    columns=(rp.Heading(AUROC, "AUROC", "%", 2), rp.Heading(ECE, "ECE", "%", 2)),
+    absent="the inputs of the other set are not there",
+    claims=(
+        *below("cifar10", CLAIMED, f"{CLAIM}({LABELS['cifar10']})."),
+        *below("cifar100", CLAIMED, f"{CLAIM}({LABELS['cifar100']}).", scales=rp.NOT_SMOKE),
+        *below(ALONE, {ECE: CLAIMED[ECE]}, f"{CLAIM}(CIFAR-10).", scales=ON_CPU),
+        *below("mnist", CLAIMED, f"{CLAIM}({LABELS['mnist']}).", scales=ON_CPU),
+    ),
+    settings=settings,
+    differences=emcmc_chains.DIFFERENCES
+    + """
 cpu gpu paper: The paper's numbers are unreadable in the text that we have.
 cpu: MNIST → notMNIST (its sample of 10,000 letters) stands in for CIFAR → SVHN; step sizes, prior and η there are
     ours. Where SVHN is missing, Table 1's chains still give the calibration on CIFAR-10.
 """,
-    ),
 )

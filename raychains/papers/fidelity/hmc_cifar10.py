@@ -4,18 +4,9 @@ variation."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from raychains.measures.fidelity import PUBLISHED as FOUND
-from raychains.papers import NOT_SMOKE, ON_GPU
-from raychains.papers.claims import Claim, claim
-from raychains.papers.completed_run import CompletedRun
-from raychains.papers.contents import listed
-from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, Value, comparison, printed
-from raychains.papers.published_table import Heading
-from raychains.planning import thinning
-from raychains.planning.presets.named import Preset, Variant
+from raychains import papers as rp
 
 PART = "cifar10"
 SEED = 5
@@ -35,33 +26,12 @@ LABELS = {
 ON_CPU = ("sgd", "ensemble", "sghmc", "csghmc")
 CYCLICAL = ("csgld", "csghmc", "emcmc")
 POINTS = ("sgd", "ensemble")
-CHAIN = "hmc-chain"
 AGREEMENT, VARIATION, ERROR = "agreement", "total_variation", "error"
-PRINTED = {"HMC, chain against chain": CHAIN, "SGD, one network": "sgd", "Deep ensemble": "ensemble", "SGLD": "sgld"}
-PRINTED |= {"SGHMC": "sghmc", "cSGHMC": "csghmc"}
-"""Our rows by the names of published ones."""
 NOISE_FROM, EXPLORATION = 0.5, 0.8
 
 
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    """The size of every method's chains at a scale."""
-
-    epochs: int
-    """Gradient evaluations per training image of a chain."""
-    chains: int
-    draws: int
-    """Kept of every chain but those of SGD, which have the last iterate."""
-    cycles: int
-    repeats: int
-    batch_size: int = 64
-    own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Options of rows that do not take the task's."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-SIZES: Mapping[str, Size] = {
-    "smoke": Size(
+SIZES: Mapping[str, rp.Size] = {
+    "smoke": rp.Size(
         epochs=4,
         chains=2,
         draws=2,
@@ -72,18 +42,19 @@ SIZES: Mapping[str, Size] = {
     ),
     # Planned by .19 s of one of two busy cores for a gradient of 64 images, compiled: 2.5 minutes an epoch, 360 epochs
     # with those of a fifth method, 7.5 of 8 hours. Measured: 13.6 hours of chains on two cores.
-    # Short chains have longer steps: `Experiment.differences`.
-    "cpu": Size(
+    # Short chains have longer steps: `Study.differences`.
+    "cpu": rp.Size(
         epochs=18,
         chains=2,
         draws=12,
         cycles=3,
         repeats=2,
+        batch_size=64,
         own={row: {"lr": 0.03, "momentum": 0.9} for row in ON_CPU},
         options={"compile": "default"},
     ),
-    "gpu": Size(epochs=50, chains=4, draws=20, cycles=5, repeats=3),
-    "paper": Size(epochs=200, chains=12, draws=40, cycles=4, repeats=3),
+    "gpu": rp.Size(epochs=50, chains=4, draws=20, cycles=5, repeats=3, batch_size=64),
+    "paper": rp.Size(epochs=200, chains=12, draws=40, cycles=4, repeats=3, batch_size=64),
 }
 
 
@@ -92,48 +63,38 @@ def methods(scale: str) -> tuple[str, ...]:
     return ON_CPU if scale == "cpu" else tuple(LABELS)
 
 
-def values() -> tuple[Value, ...]:
-    """Return the published agreement in per cent and total variation."""
-    table = "\n".join(f"{row}: {100 * FOUND[name][0]:.1f} | {FOUND[name][1]:.3f}" for name, row in PRINTED.items())
-    columns = [(PART, AGREEMENT), (PART, VARIATION)]
-    return printed(table, columns, "Izmailov et al. 2021, metrics table", provenance="from memory")
-
-
-def preset(scale: str) -> Preset:
+def preset(scale: str) -> rp.Preset:
     """Return one arm for each method."""
     size = SIZES[scale]
-    batches = -(-IMAGES.get(scale, 50_000) // size.batch_size)
-
-    steps = size.epochs * batches
-    cyclical = thinning.cyclical(steps, size.draws, size.cycles, EXPLORATION)
-    level = thinning.decreasing(steps, size.draws, NOISE_FROM)
+    steps = size.epochs * -(-IMAGES.get(scale, 50_000) // (size.batch_size or 1))
+    cyclical = rp.thinning.cyclical(steps, size.draws, size.cycles, EXPLORATION)
+    level = rp.thinning.decreasing(steps, size.draws, NOISE_FROM)
     own: dict[str, dict[str, Any]] = {
-        "sgd": {"epochs": size.epochs * size.chains, "chains": 1, **thinning.ONE_COSINE},
-        "ensemble": dict(thinning.ONE_COSINE),
+        "sgd": {"epochs": size.epochs * size.chains, "chains": 1, **rp.thinning.ONE_COSINE},
+        "ensemble": dict(rp.thinning.ONE_COSINE),
     }
     variants = []
     for row in methods(scale):
         given = {**own.get(row, cyclical if row in CYCLICAL else level), **size.own.get(row, {})}
         schedule = "cyclical" if row in CYCLICAL + POINTS else "constant"
         sampler = "sgdm" if row in POINTS else row
-        variants.append(Variant(row, LABELS[row] if row in POINTS else "", sampler, given, schedule=schedule))
-    common = {"epochs": size.epochs, "chains": size.chains, "batch_size": size.batch_size, "temperature": 1.0}
-    common |= {"repeats": size.repeats, "seed": SEED}
-    return Preset(
-        name="hmc-cifar10",
-        about="methods beside full-batch HMC on CIFAR-10, at as many gradient evaluations (Izmailov et al. 2021)",
-        task="cifar10-resnet20-frn-silu",
-        options=common | dict(size.options),
-        variants=variants,
+        variants.append(rp.Variant(row, LABELS[row] if row in POINTS else "", sampler, given, schedule=schedule))
+    return size.preset(
+        "hmc-cifar10",
+        "methods beside full-batch HMC on CIFAR-10, at as many gradient evaluations (Izmailov et al. 2021)",
+        "cifar10-resnet20-frn-silu",
+        variants,
+        temperature=1.0,
+        seed=SEED,
     )
 
 
-def tables(run: CompletedRun) -> Tables:
+def tables(run: rp.CompletedRun) -> rp.Tables:
     """Return agreement and error in per cent and total variation of all samples, and by samples agreement and variation
     with 95 % intervals over test examples."""
     found = run.table("fidelity")
     rows = methods(run.scale)
-    last = found[found["samples"] == found.groupby(["arm", "group"])["samples"].transform("max")]
+    last = rp.of_all_samples(found)
     last = last.assign(agreement=100 * last["agreement"])
     cells = run.cells(rows, (AGREEMENT, VARIATION), last) + run.cells(rows, (ERROR,))
     names = {run.arm(row).name: row for row in rows}
@@ -143,19 +104,19 @@ def tables(run: CompletedRun) -> Tables:
     return {"cells": cells, "growth": growth.to_dict("records")}
 
 
-def all_claims() -> tuple[Claim, ...]:
+def all_claims() -> tuple[rp.Claim, ...]:
     """Return the claims, which were written before anything was run."""
     pairs: list[tuple[str, str, tuple[str, ...]]] = [
-        ("ensemble", "sgd", NOT_SMOKE),
-        ("sghmc", "sgd", NOT_SMOKE),
-        ("csghmc", "sgd", NOT_SMOKE),
-        ("sghmc", "ensemble", NOT_SMOKE),
-        ("csghmc", "ensemble", NOT_SMOKE),
-        ("csghmc", "sghmc", NOT_SMOKE),
-        ("sgld", "ensemble", ON_GPU),
-        ("csgld", "sgld", ON_GPU),
-        ("emcmc", "csgld", ON_GPU),
-        ("multiswag", "ensemble", ON_GPU),
+        ("ensemble", "sgd", rp.NOT_SMOKE),
+        ("sghmc", "sgd", rp.NOT_SMOKE),
+        ("csghmc", "sgd", rp.NOT_SMOKE),
+        ("sghmc", "ensemble", rp.NOT_SMOKE),
+        ("csghmc", "ensemble", rp.NOT_SMOKE),
+        ("csghmc", "sghmc", rp.NOT_SMOKE),
+        ("sgld", "ensemble", rp.ON_GPU),
+        ("csgld", "sgld", rp.ON_GPU),
+        ("emcmc", "csgld", rp.ON_GPU),
+        ("multiswag", "ensemble", rp.ON_GPU),
     ]
     made = []
     for left, right, scales in pairs:
@@ -164,7 +125,7 @@ def all_claims() -> tuple[Claim, ...]:
             (AGREEMENT, "greater", "a higher agreement with HMC than"),
         ):
             made.append(
-                claim(
+                rp.claim(
                     f"{left}-nearer-than-{right}-{column.replace('_', '-')}",
                     f"{LABELS[left]} has {words} {LABELS[right]}, at as many gradients.",
                     PART,
@@ -175,67 +136,58 @@ def all_claims() -> tuple[Claim, ...]:
                     scales=scales,
                 )
             )
-    for row in ("sghmc", "csghmc"):
-        known = next(v.summary.mean for v in values() if (v.row, v.column) == (row, VARIATION))
-        made.append(
-            claim(
-                f"{row}-as-near-as-published",
-                f"{LABELS[row]}'s total variation to HMC is at most the published {known:g}.",
-                *(PART, VARIATION, row, "less", known),
-                scales=("paper",),
-            )
-        )
     return tuple(made)
 
 
-def settings_at(scale: str) -> list[Setting]:
+def settings_at(scale: str) -> list[rp.Setting]:
     size, smoke = SIZES[scale], scale == "smoke"
     return [
-        Setting(
-            "network", "ResNet-8-FRN, 4 channels" if smoke else "ResNet-20-FRN with SiLU", OURS if smoke else PUBLISHED
+        rp.Setting(
+            "network",
+            "ResNet-8-FRN, 4 channels" if smoke else "ResNet-20-FRN with SiLU",
+            rp.OURS if smoke else rp.PUBLISHED,
         ),
-        Setting("prior, temperature", "N(0, .2·I), 1", PUBLISHED),
-        Setting("augmentation", "none", PUBLISHED),
-        Setting("training images", f"{IMAGES.get(scale, 50_000):,}", OURS),
-        Setting("epochs of a chain", str(size.epochs), OURS),
-        Setting("chains of a method (SGD: one, as much longer)", str(size.chains), OURS),
-        Setting("draws of a chain (SGD and deep ensemble: the last iterate)", str(size.draws), OURS),
-        Setting("cycles, β", f"{size.cycles}, {EXPLORATION:g}", OURS),
-        Setting("noise and draws without cycles", f"from {NOISE_FROM:g} of the epochs on", OURS),
-        Setting("batch", str(size.batch_size), OURS),
-        Setting("step sizes", "three times the task's" if size.own else "the task's", OURS),
-        Setting("repeats", str(size.repeats), OURS),
+        rp.Setting("prior, temperature", "N(0, .2·I), 1", rp.PUBLISHED),
+        rp.Setting("augmentation", "none", rp.PUBLISHED),
+        rp.Setting("training images", f"{IMAGES.get(scale, 50_000):,}", rp.OURS),
+        rp.Setting("epochs of a chain", str(size.epochs), rp.OURS),
+        rp.Setting("chains of a method (SGD: one, as much longer)", str(size.chains), rp.OURS),
+        rp.Setting("draws of a chain (SGD and deep ensemble: the last iterate)", str(size.draws), rp.OURS),
+        rp.Setting("cycles, β", f"{size.cycles}, {EXPLORATION:g}", rp.OURS),
+        rp.Setting("noise and draws without cycles", f"from {NOISE_FROM:g} of the epochs on", rp.OURS),
+        rp.Setting("batch", str(size.batch_size), rp.OURS),
+        rp.Setting("step sizes", "three times the task's" if size.own else "the task's", rp.OURS),
+        rp.Setting("repeats", str(size.repeats), rp.OURS),
     ]
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("hmc-cifar10"),
-        parts=(
-            Part(
-                name=PART,
-                label="CIFAR-10",
-                data=("cifar10", "hmc-cifar10"),
-                sampled=comparison(preset, measures=("fidelity",)),
-                tables=tables,
-            ),
+STUDY = rp.Study(
+    **rp.listed("hmc-cifar10"),
+    parts=(
+        rp.Part(
+            name=PART,
+            label="CIFAR-10",
+            data=("cifar10", "hmc-cifar10"),
+            sampled=rp.comparison(preset, measures=("fidelity",)),
+            tables=tables,
         ),
-        rows={**LABELS, CHAIN: "HMC, chain against chain"},
-        columns=(
-            Heading(AGREEMENT, "Agreement", "%", 2),
-            Heading(VARIATION, "Total variation", "", 4),
-            Heading(ERROR, "Error", "%", 2),
-        ),
-        absent="published alone, or not published: not run here",
-        values=values(),
-        claims=all_claims(),
-        settings=settings_at,
-        differences="""
+    ),
+    rows=LABELS,
+    columns=(
+        rp.Heading(AGREEMENT, "Agreement", "%", 2),
+        rp.Heading(VARIATION, "Total variation", "", 4),
+        rp.Heading(ERROR, "Error", "%", 2),
+    ),
+    absent="not run here",
+    claims=all_claims(),
+    settings=settings_at,
+    differences="""
 smoke: A few steps on 200 made-up images, and a reference made of their labels: this only shows that everything runs.
 cpu gpu paper: The reference is what the NeurIPS 2021 competition released of HMC's predictions, of chains that learn
-    from 50,000 images, as ours do. The paper's numbers hold one of three chains against the others, on 40,960 images.
-cpu gpu paper: The paper's chains are far longer: five of SGLD and SGHMC of 10,000 epochs, 50 networks of 500 epochs in
-    a deep ensemble. Numbers are quoted from memory.
+    from 50,000 images, as ours do.
+cpu gpu paper: The paper's own chains learn from 40,960 images and are far longer: five of SGLD of 10,000 epochs, 50
+    networks of 500 epochs in a deep ensemble (its Table 3). Its agreement and total variation are not in any text that
+    we have: no published numbers stand beside ours.
 smoke cpu gpu paper: All methods have the same number of gradient evaluations: chains of as many epochs; the one network
     of SGD is trained as long as all chains of another method together.
 smoke cpu gpu paper: SGD and the deep ensemble have momentum .9, a cosine and the prior as weight decay, and predict
@@ -245,8 +197,7 @@ smoke gpu paper: The task's step sizes are as long as the paper's for SGHMC; tho
     are ours and were not tuned on this network.
 cpu: Few epochs want longer steps. After one epoch of SGD with a cosine, .03 had the least test error (59 %, of .01 62
     %, of .1 68 %), three times the task's: SGD, the deep ensemble, SGHMC and cSGHMC take it, all with momentum .9.
-cpu: Ours are below the published numbers: by 3 points of agreement SGD, by 7 the deep ensemble, by 8 SGHMC and by 9
-    cSGHMC. The budget explains most of it: at a sixth of the epochs it was 20 to 38 points. SGHMC and cSGHMC agree with
+cpu: SGHMC and cSGHMC agree with
     HMC about as often as SGD does, but are too unsure, with a predictive entropy of .87 nats where HMC's is .40. Their
     chains are short: SGHMC's training loss still fell from .73 to .64 while it sampled, and cSGHMC averages draws of
     three cycles at losses near 1, .6 and .3. The long steps are hardly the reason: kinetic temperatures were 1.02 to
@@ -258,5 +209,4 @@ cpu: Four of eight methods, two chains of 18 epochs, cSGHMC's of three cycles, t
     sizes are those of an earlier run of three epochs. There SGHMC had falling steps at momentum .1 first, under which
     its first two chains hardly learned: the constant step of SGD took their place.
 """,
-    ),
 )

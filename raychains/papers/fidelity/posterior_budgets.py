@@ -14,29 +14,21 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from raychains.papers import NOT_SMOKE
-from raychains.papers.claims import Claim, claim
-from raychains.papers.completed_run import CompletedRun
-from raychains.papers.contents import listed
-from raychains.papers.experiment import OURS, Experiment, Sampled, Setting, Tables, figure, styles
+from raychains import papers as rp
 from raychains.papers.fidelity import true_posterior as study
-from raychains.papers.published_table import Heading
-from raychains.planning import thinning
-from raychains.planning.ensemble_start import METHOD as ENSEMBLE
-from raychains.planning.presets.named import Preset, Variant
 from raychains.plotting import layout
 from raychains.plotting.style import INK
 
 SEED = 13
-VARIATION, W2, SPREAD = study.VARIATION, study.W2, study.SPREAD
-STYLES = styles(study.LABELS, f"csghmc cyclical 0, sghmc decreasing 0, mile other 0, {ENSEMBLE} other 1")
+ENSEMBLE, VARIATION, W2, SPREAD = study.ENSEMBLE, study.VARIATION, study.W2, study.SPREAD
+STYLES = rp.styles(study.LABELS, f"csghmc cyclical 0, sghmc decreasing 0, mile other 0, {ENSEMBLE} other 1")
 """Styles of the methods that spend the budgets."""
 SHORTEST_MILE = 128
 """Epochs below which a chain of MILE has too few steps to tune itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class Budgets:
     """The budgets of a scale and how they are divided."""
 
     epochs: tuple[int, ...]
@@ -54,17 +46,11 @@ class Size:
     repeats: int
 
 
-CPU = Size(
-    epochs=(256, 1024, 4096),
-    chains=(1, 2, 4, 8),
-    cycles=(1, 4),
-    members=(4, 8, 16),
-    base=(4, 4),
-    draws=96,
-    repeats=5,
+CPU = Budgets(
+    epochs=(256, 1024, 4096), chains=(1, 2, 4, 8), cycles=(1, 4), members=(4, 8, 16), base=(4, 4), draws=96, repeats=5
 )
-SIZES: Mapping[str, Size] = {
-    "smoke": Size(epochs=(32,), chains=(1, 2), cycles=(2,), members=(2,), base=(2, 2), draws=8, repeats=2),
+SIZES: Mapping[str, Budgets] = {
+    "smoke": Budgets(epochs=(32,), chains=(1, 2), cycles=(2,), members=(2,), base=(2, 2), draws=8, repeats=2),
     "cpu": CPU,
     **dict.fromkeys(("gpu", "paper"), replace(CPU, repeats=20)),
 }
@@ -133,10 +119,10 @@ def epochs_of(budget: int, part: str) -> int:
     return budget // 2 if part == "digits" else budget
 
 
-def variant(way: Way, part: str, scale: str) -> Variant:
+def variant(way: Way, part: str, scale: str) -> rp.Variant:
     """Return the arm of a way to spend a budget."""
     each = epochs_of(way.budget, part) // way.chains
-    size = study.Size(
+    size = rp.Size(
         epochs=each,
         chains=way.chains,
         draws=SIZES[scale].draws // way.chains,
@@ -153,7 +139,7 @@ def variant(way: Way, part: str, scale: str) -> Variant:
     return replace(made, name=way.name, label=way.name, options=options)
 
 
-def changed(part: str, scale: str) -> list[Variant]:
+def changed(part: str, scale: str) -> list[rp.Variant]:
     """Return the arms that differ from the base, or from its chains under another method, in one setting."""
     size, way = SIZES[scale], base(scale)
     start, each = variant(way, part, scale), size.draws // way.chains
@@ -164,40 +150,38 @@ def changed(part: str, scale: str) -> list[Variant]:
         if "lr" in given:
             options["lr"] = start.options["lr"] * given["lr"]
         steps = options["epochs"] * examples // options["batch_size"]
-        options |= thinning.cyclical(steps, each, options["cycles"], options["exploration"])
+        options |= rp.thinning.cyclical(steps, each, options["cycles"], options["exploration"])
         made.append(replace(start, name=name, label=label, options=options))
     falling = {method: variant(replace(way, method=method), part, scale) for method in ("sghmc", *PRECONDITIONED)}
     steps = start.options["epochs"] * study.batches(part, scale)
     for name, (label, begins) in BURN_IN.items():
-        options = {**falling["sghmc"].options, **thinning.decreasing(steps, each, begins)}
+        options = {**falling["sghmc"].options, **rp.thinning.decreasing(steps, each, begins)}
         made.append(replace(falling["sghmc"], name=name, label=label, options=options))
     made += [replace(falling[name], name=name, label=label) for name, label in PRECONDITIONED.items()]
     return [one for one in made if scale != "smoke" or one.name in IN_SMOKE]
 
 
-def preset(part: str, scale: str) -> Preset:
+def preset(part: str, scale: str) -> rp.Preset:
     """Return an arm for each way to spend each budget, and for each changed setting."""
     task, settings = study.task_of(part, scale)
+    packed = {} if scale in rp.ON_GPU else {"pack": "auto"}
     common = {"temperature": 1.0, "repeats": SIZES[scale].repeats, "seed": SEED, "task_settings": settings}
-    packed = {} if scale in ("gpu", "paper") else {"pack": "auto"}
-    variants = [variant(way, part, scale) for way in ways(scale)] + changed(part, scale)
-    return Preset(
+    return rp.Preset(
         name=f"posterior-budgets-{part}",
         about=f"ways to spend gradients, beside HMC's draws of the same posterior, {study.NAMES[part]}",
         task=task,
         options={**common, **packed},
-        variants=variants,
+        variants=[variant(way, part, scale) for way in ways(scale)] + changed(part, scale),
     )
 
 
-def sampled(part: str, scale: str) -> Sequence[Sampled]:
-    return [Sampled(preset(part, scale), measures=("fidelity",), reference="hmc")]
+def sampled(part: str, scale: str) -> Sequence[rp.Sampled]:
+    return [rp.Sampled(preset(part, scale), measures=("fidelity",), reference="hmc")]
 
 
-def tables(run: CompletedRun) -> Tables:
+def tables(run: rp.CompletedRun) -> rp.Tables:
     """Return the distances of all samples to HMC's predictive, and each way's and repeat's by budget."""
-    found = run.table("fidelity")
-    last = found[found["samples"] == found.groupby(["arm", "group"])["samples"].transform("max")]
+    last = rp.of_all_samples(run.table("fidelity"))
     last = last.assign(total_variation=100 * last[VARIATION])
     metrics = [m for m in (VARIATION, W2, SPREAD) if last[m].notna().any()]
     cells = run.cells([v.name for v in run.preset.variants], metrics, last)
@@ -284,7 +268,7 @@ def _draw(budgets: pd.DataFrame, hmc: pd.DataFrame) -> Figure:
     return drawn
 
 
-def all_claims() -> tuple[Claim, ...]:
+def all_claims() -> tuple[rp.Claim, ...]:
     """Return the claims, one family, which were written before anything was run."""
     least, most = SIZES["cpu"].epochs[0], SIZES["cpu"].epochs[-1]
     start = base("cpu")
@@ -298,18 +282,10 @@ def all_claims() -> tuple[Claim, ...]:
         ("β is 0.25, not 0.75", "beta-0.25", "beta-0.75"),
         ("chains have 4 cycles, not 1", start.name, replace(start, cycles=1).name),
         ("chains have 16 cycles, not 2", "cycles-16", "cycles-2"),
-        (
-            "SGHMC's noise begins after 0.05 of the steps, not 0.5",
-            "burn-in-0.05",
-            "burn-in-0.5",
-        ),
+        ("SGHMC's noise begins after 0.05 of the steps, not 0.5", "burn-in-0.05", "burn-in-0.5"),
         ("SGLD is preconditioned", "psgld", "sgld"),
         (f"{most:,} epochs are of 8 chains, not 1", replace(start, chains=8).name, replace(start, chains=1).name),
-        (
-            f"{least:,} epochs are of 1 chain, not 8",
-            replace(small, chains=1).name,
-            replace(small, chains=8).name,
-        ),
+        (f"{least:,} epochs are of 1 chain, not 8", replace(small, chains=1).name, replace(small, chains=8).name),
         (
             f"{least:,} epochs are 4 chains of cSGHMC, not a deep ensemble of 8",
             small.name,
@@ -317,53 +293,52 @@ def all_claims() -> tuple[Claim, ...]:
         ),
     )
     return tuple(
-        claim(
+        rp.claim(
             f"{left}-nearer-than-{right}-{part}".replace(".", ""),
             f"{label}: the predictive is nearer to the true posterior's where {text}.",
             *(part, VARIATION, left, "less", right),
             rule="paired",
-            scales=NOT_SMOKE,
+            scales=rp.NOT_SMOKE,
         )
         for part, label in study.NAMES.items()
         for text, left, right in pairs
     )
 
 
-def settings_at(scale: str) -> list[Setting]:
+def settings_at(scale: str) -> list[rp.Setting]:
     size = SIZES[scale]
     chains, cycles = size.base
     return [
         *[s for s in study.settings_at(scale) if s.name in ("network", "training examples", "prior, temperature")],
-        Setting(
-            "budgets: epochs of all chains together (Digits: half)", ", ".join(f"{e:,}" for e in size.epochs), OURS
+        rp.Setting(
+            "budgets: epochs of all chains together (Digits: half)", ", ".join(f"{e:,}" for e in size.epochs), rp.OURS
         ),
-        Setting(
+        rp.Setting(
             "where one setting changes",
             f"cSGHMC, {chains} chains of {cycles} cycles, β {study.EXPLORATION:g}, batch {study.BATCH}, T 1",
-            OURS,
+            rp.OURS,
         ),
-        Setting("draws of all chains together, but for 16 cycles and MILE", str(size.draws), OURS),
-        Setting("start of a chain of MILE", "a member of a deep ensemble, a fifth of its epochs at most", OURS),
-        Setting("step sizes", "the nearest of a grid for one chain of 2,000 epochs, on another seed", OURS),
-        Setting("repeats", str(size.repeats), OURS),
+        rp.Setting("draws of all chains together, but for 16 cycles and MILE", str(size.draws), rp.OURS),
+        rp.Setting("start of a chain of MILE", "a member of a deep ensemble, a fifth of its epochs at most", rp.OURS),
+        rp.Setting("step sizes", "the nearest of a grid for one chain of 2,000 epochs, on another seed", rp.OURS),
+        rp.Setting("repeats", str(size.repeats), rp.OURS),
     ]
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("posterior-budgets"),
-        parts=study.parts(sampled, tables),
-        rows=labels,
-        columns=(
-            Heading(VARIATION, "Total variation", "%", 2),
-            Heading(W2, "W₂", "reference sd", 3),
-            Heading(SPREAD, "Spread of functions", "of the reference's", 3),
-        ),
-        absent="not defined",
-        claims=all_claims(),
-        family=True,
-        settings=settings_at,
-        differences="""
+STUDY = rp.Study(
+    **rp.listed("posterior-budgets"),
+    parts=study.parts(sampled, tables),
+    rows=labels,
+    columns=(
+        rp.Heading(VARIATION, "Total variation", "%", 2),
+        rp.Heading(W2, "W₂", "reference sd", 3),
+        rp.Heading(SPREAD, "Spread of functions", "of the reference's", 3),
+    ),
+    absent="not defined",
+    claims=all_claims(),
+    family=True,
+    settings=settings_at,
+    differences="""
 smoke: A few steps of a linear network on 60 made-up examples: this only shows that everything runs.
 smoke cpu gpu paper: No paper's table. The yardstick is Hamiltonian Monte Carlo with Metropolis' correction on all
     training examples, as in true-posterior.
@@ -378,15 +353,14 @@ cpu gpu paper: All samplers keep as many draws, but for 16 cycles (64), and MILE
     epochs, 20 to 24 at 1,024 and 80 to 82 at 4,096; 26 on the regressions at 256 epochs and 102 to 104 at the others.
     At 256 epochs, and on Digits at 1,024, these are each chain's last steps in a row.
 """,
-        figures=figure(
-            "budgets hmc",
-            _draw,
-            name="budgets",
-            title="Total variation to the true posterior's predictive against the budget",
-            caption="Each method with the number of chains and cycles that came nearest. Dashed: the distance between "
-            "the two halves of HMC's chains.",
-            alt="Total variation to the true posterior's predictive against the minibatch gradients of all chains, by "
-            "method and data set",
-        ),
+    figures=rp.figure(
+        "budgets hmc",
+        _draw,
+        name="budgets",
+        title="Total variation to the true posterior's predictive against the budget",
+        caption="Each method with the number of chains and cycles that came nearest. Dashed: the distance between "
+        "the two halves of HMC's chains.",
+        alt="Total variation to the true posterior's predictive against the minibatch gradients of all chains, by "
+        "method and data set",
     ),
 )

@@ -4,26 +4,18 @@ draws."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from raychains import papers as rp
 from raychains.measures import panels
-from raychains.papers import ALL, NOT_SMOKE
-from raychains.papers.claims import Claim, claim
-from raychains.papers.completed_run import CompletedRun
-from raychains.papers.contents import listed
-from raychains.papers.experiment import OURS, Experiment, Part, Sampled, Setting, Tables, figure
-from raychains.papers.published_table import Heading
-from raychains.planning import thinning
-from raychains.planning.ensemble_start import METHOD as ENSEMBLE
-from raychains.planning.presets.named import Preset, Variant
 from raychains.plotting import layout
 from raychains.plotting.style import INK
 
+ENSEMBLE = "deep-ensemble"
 SEED = 11
 EXAMPLES = 200
 """Training examples of the regressions: of more the posterior is too narrow for HMC in minutes."""
@@ -50,76 +42,30 @@ EXPLORATION, NOISE_FROM = 0.5, 0.25
 BATCH = 32
 IN_SMOKE, SMOKE_EXAMPLES, SMOKE_LR = "concrete", 60, 1e-3
 VARIATION, W2, SPREAD, AGREEMENT = "total_variation", "w2", "sd_ratio", "agreement"
-LR: Mapping[str, Mapping[str, float]] = {
-    "concrete": {
-        "sgd": 0.0001,
-        "sghmc": 0.01,
-        "csghmc": 0.01,
-        "multiswag": 0.03,
-        "sgld": 0.03,
-        "psgld": 0.003,
-        "csgld": 0.03,
-        "emcmc": 0.01,
-        ENSEMBLE: 0.003,
-    },
-    "bikesharing": {
-        "sgd": 0.0001,
-        "sghmc": 0.03,
-        "csghmc": 0.03,
-        "multiswag": 0.001,
-        "sgld": 0.1,
-        "psgld": 0.001,
-        "csgld": 0.1,
-        "emcmc": 0.1,
-        ENSEMBLE: 0.003,
-    },
-    "protein": {
-        "sgd": 0.0001,
-        "sghmc": 0.03,
-        "csghmc": 0.03,
-        "multiswag": 0.001,
-        "sgld": 0.1,
-        "psgld": 0.003,
-        "csgld": 0.03,
-        "emcmc": 0.01,
-        ENSEMBLE: 0.001,
-    },
-    "digits": {
-        "sgd": 0.0003,
-        "sghmc": 0.3,
-        "csghmc": 0.3,
-        "multiswag": 0.003,
-        "sgld": 3,
-        "psgld": 0.003,
-        "csgld": 3,
-        "emcmc": 1,
-        ENSEMBLE: 0.001,
-    },
+GRID = """
+sgd            0.0001  0.0001  0.0001  0.0003
+sghmc          0.01    0.03    0.03    0.3
+csghmc         0.01    0.03    0.03    0.3
+multiswag      0.03    0.001   0.001   0.003
+sgld           0.03    0.1     0.1     3
+psgld          0.003   0.001   0.003   0.003
+csgld          0.03    0.1     0.03    3
+emcmc          0.01    0.1     0.01    1
+deep-ensemble  0.003   0.003   0.001   0.001
+"""
+LR = {
+    part: {row[0]: float(row[n]) for row in map(str.split, GRID.strip().splitlines())}
+    for n, part in enumerate(NAMES, 1)
 }
 """Step sizes by data set and method: those of `benchmarks/posterior_settings.py` with the smallest total variation;
 MILE starts at the deep ensemble's. pSGLD is of `raychains.papers.fidelity.posterior_budgets`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    """The size of every method's chains at a scale."""
-
-    epochs: int
-    """Gradient evaluations per training example of a chain, its start's counted; even."""
-    chains: int
-    draws: int
-    """Kept of every chain but those of SGD and the deep ensemble, which have one."""
-    cycles: int
-    repeats: int
-    start: int = 200
-    """The most epochs of a deep ensemble's member, at which MILE starts, too."""
-
-
-SIZES: Mapping[str, Size] = {
-    "smoke": Size(epochs=40, chains=2, draws=4, cycles=2, repeats=2, start=20),
-    "cpu": Size(epochs=2_000, chains=4, draws=48, cycles=4, repeats=10),
-    "gpu": Size(epochs=2_000, chains=4, draws=48, cycles=4, repeats=20),
-    "paper": Size(epochs=20_000, chains=8, draws=96, cycles=8, repeats=20, start=2_000),
+SIZES: Mapping[str, rp.Size] = {
+    "smoke": rp.Size(epochs=40, chains=2, draws=4, cycles=2, repeats=2, start=20),
+    "cpu": rp.Size(epochs=2_000, chains=4, draws=48, cycles=4, repeats=10, start=200),
+    "gpu": rp.Size(epochs=2_000, chains=4, draws=48, cycles=4, repeats=20, start=200),
+    "paper": rp.Size(epochs=20_000, chains=8, draws=96, cycles=8, repeats=20, start=2_000),
 }
 
 
@@ -137,12 +83,12 @@ def batches(part: str, scale: str) -> int:
     return -(-(SMOKE_EXAMPLES if scale == "smoke" else 500 if part == "digits" else EXAMPLES) // BATCH)
 
 
-def variant(method: str, part: str, scale: str, size: Size | None = None) -> Variant:
+def variant(method: str, part: str, scale: str, size: rp.Size | None = None) -> rp.Variant:
     """Return a method's arm, of the scale's size or of another."""
     size = SIZES[scale] if size is None else size
     steps = size.epochs * batches(part, scale)
-    falling = {"epochs": size.epochs, **thinning.decreasing(steps, size.draws, NOISE_FROM)}
-    cyclical = {"epochs": size.epochs, **thinning.cyclical(steps, size.draws, size.cycles, EXPLORATION)}
+    falling = {"epochs": size.epochs, **rp.thinning.decreasing(steps, size.draws, NOISE_FROM)}
+    cyclical = {"epochs": size.epochs, **rp.thinning.cyclical(steps, size.draws, size.cycles, EXPLORATION)}
     after = size.epochs - size.start
     own: dict[str, dict[str, Any]] = {
         "sgd": {"epochs": size.epochs * size.chains, "chains": 1, "schedule_settings": ("samples=1",)},
@@ -162,39 +108,34 @@ def variant(method: str, part: str, scale: str, size: Size | None = None) -> Var
     given["lr"] = f"{ENSEMBLE}={lr}" if method == "mile" else lr
     sampler = "sgdm" if method == "sgd" else method
     label = LABELS[method] if method == "sgd" else ""
-    return Variant(method, label, sampler, given, schedule=SCHEDULES.get(method, "constant"))
+    return rp.Variant(method, label, sampler, given, schedule=SCHEDULES.get(method, "constant"))
 
 
-def preset(part: str, scale: str) -> Preset:
+def preset(part: str, scale: str) -> rp.Preset:
     """Return one arm for each method."""
     size = SIZES[scale]
     task, settings = task_of(part, scale)
     packed = {} if scale in ("gpu", "paper") else {"pack": str(2 * size.chains)}
-    common = {
-        "temperature": 1.0,
-        "chains": size.chains,
-        "repeats": size.repeats,
-        "seed": SEED,
-        "task_settings": settings,
-    }
-    return Preset(
-        name=f"true-posterior-{part}",
-        about=f"methods beside HMC's draws of the same posterior, {NAMES[part]}, at as many gradient evaluations",
-        task=task,
-        options={**common, **packed},
-        variants=[variant(method, part, scale) for method in LABELS],
+    return size.preset(
+        f"true-posterior-{part}",
+        f"methods beside HMC's draws of the same posterior, {NAMES[part]}, at as many gradient evaluations",
+        task,
+        [variant(method, part, scale) for method in LABELS],
+        temperature=1.0,
+        seed=SEED,
+        task_settings=settings,
+        **packed,
     )
 
 
-def sampled(part: str, scale: str) -> Sequence[Sampled]:
-    return [Sampled(preset(part, scale), measures=("fidelity",), reference="hmc")]
+def sampled(part: str, scale: str) -> Sequence[rp.Sampled]:
+    return [rp.Sampled(preset(part, scale), measures=("fidelity",), reference="hmc")]
 
 
-def tables(run: CompletedRun) -> Tables:
+def tables(run: rp.CompletedRun) -> rp.Tables:
     """Return the distances of all samples to HMC's predictive, those by samples and chains, and HMC's own
     diagnostics."""
-    found = run.table("fidelity")
-    last = found[found["samples"] == found.groupby(["arm", "group"])["samples"].transform("max")]
+    last = rp.of_all_samples(run.table("fidelity"))
     last = last.assign(agreement=100 * last[AGREEMENT], total_variation=100 * last[VARIATION])
     metrics = [m for m in (VARIATION, W2, SPREAD, AGREEMENT) if last[m].notna().any()]
     names = {run.arm(row).name: row for row in LABELS}
@@ -241,84 +182,83 @@ PAIRS = (
 """(nearer, farther): what is claimed of every part, before anything was run."""
 
 
-def all_claims() -> tuple[Claim, ...]:
+def all_claims() -> tuple[rp.Claim, ...]:
     """Return the claims, one family."""
     return tuple(
-        claim(
+        rp.claim(
             f"{left}-nearer-than-{right}-{part}",
             f"{label}: {LABELS[left]} has a smaller total variation to the true posterior's predictive than "
             f"{LABELS[right]}.",
             *(part, VARIATION, left, "less", right),
             rule="paired",
-            scales=NOT_SMOKE,
+            scales=rp.NOT_SMOKE,
         )
         for part, label in NAMES.items()
         for left, right in PAIRS
     )
 
 
-def settings_at(scale: str) -> list[Setting]:
+def settings_at(scale: str) -> list[rp.Setting]:
     size, smoke = SIZES[scale], scale == "smoke"
     steps = (size.epochs - size.start) // 4  # those that MILE draws from
     kept = -(-steps // max(1, steps // size.draws))
     miles = f" (MILE: {kept})" if kept != size.draws else ""
     return [
-        Setting(
+        rp.Setting(
             "network",
             "linear" if smoke else f"one hidden layer of {HIDDEN} ReLU units, one learned σ (Digits: classes)",
-            OURS,
+            rp.OURS,
         ),
-        Setting("training examples", f"{SMOKE_EXAMPLES if smoke else EXAMPLES} (Digits: 500)", OURS),
-        Setting("prior, temperature", "N(0, I) (Digits: N(0, 2·I)), 1", OURS),
-        Setting("epochs of a chain", f"{size.epochs:,}", OURS),
-        Setting("chains of a method (SGD: one, as much longer)", str(size.chains), OURS),
-        Setting("draws of a chain", f"{size.draws}{miles}", OURS),
-        Setting(
+        rp.Setting("training examples", f"{SMOKE_EXAMPLES if smoke else EXAMPLES} (Digits: 500)", rp.OURS),
+        rp.Setting("prior, temperature", "N(0, I) (Digits: N(0, 2·I)), 1", rp.OURS),
+        rp.Setting("epochs of a chain", f"{size.epochs:,}", rp.OURS),
+        rp.Setting("chains of a method (SGD: one, as much longer)", str(size.chains), rp.OURS),
+        rp.Setting("draws of a chain", f"{size.draws}{miles}", rp.OURS),
+        rp.Setting(
             "members of the deep ensemble, epochs of each at most",
             f"{size.chains * (size.epochs // size.start)}, {size.start}",
-            OURS,
+            rp.OURS,
         ),
-        Setting("cycles, β", f"{size.cycles}, {EXPLORATION:g}", OURS),
-        Setting("noise and draws without cycles", f"from {NOISE_FROM:g} of the epochs on", OURS),
-        Setting("batch (MILE: all examples)", str(BATCH), OURS),
-        Setting("step sizes", "the nearest of a grid, on another seed", OURS),
-        Setting("repeats", str(size.repeats), OURS),
+        rp.Setting("cycles, β", f"{size.cycles}, {EXPLORATION:g}", rp.OURS),
+        rp.Setting("noise and draws without cycles", f"from {NOISE_FROM:g} of the epochs on", rp.OURS),
+        rp.Setting("batch (MILE: all examples)", str(BATCH), rp.OURS),
+        rp.Setting("step sizes", "the nearest of a grid, on another seed", rp.OURS),
+        rp.Setting("repeats", str(size.repeats), rp.OURS),
     ]
 
 
 def parts(
-    sampled: Callable[[str, str], Sequence[Sampled]], tables: Callable[[CompletedRun], Tables]
-) -> tuple[Part, ...]:
+    sampled: Callable[[str, str], Sequence[rp.Sampled]], tables: Callable[[rp.CompletedRun], rp.Tables]
+) -> tuple[rp.Part, ...]:
     """Return a part for each data set, from its comparisons by part and scale."""
     return tuple(
-        Part(
+        rp.Part(
             name=part,
             label=label,
             data=() if part == "digits" else (f"uci-{part}",),
             sampled=partial(sampled, part),
             tables=tables,
-            scales=ALL if part == IN_SMOKE else NOT_SMOKE,
+            scales=rp.ALL if part == IN_SMOKE else rp.NOT_SMOKE,
         )
         for part, label in NAMES.items()
     )
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("true-posterior"),
-        parts=parts(sampled, tables),
-        rows=LABELS,
-        columns=(
-            Heading(VARIATION, "Total variation", "%", 2),
-            Heading(W2, "W₂", "reference sd", 3),
-            Heading(SPREAD, "Spread of functions", "of the reference's", 3),
-            Heading(AGREEMENT, "Agreement", "%", 2),
-        ),
-        absent="not defined",
-        claims=all_claims(),
-        family=True,
-        settings=settings_at,
-        differences="""
+STUDY = rp.Study(
+    **rp.listed("true-posterior"),
+    parts=parts(sampled, tables),
+    rows=LABELS,
+    columns=(
+        rp.Heading(VARIATION, "Total variation", "%", 2),
+        rp.Heading(W2, "W₂", "reference sd", 3),
+        rp.Heading(SPREAD, "Spread of functions", "of the reference's", 3),
+        rp.Heading(AGREEMENT, "Agreement", "%", 2),
+    ),
+    absent="not defined",
+    claims=all_claims(),
+    family=True,
+    settings=settings_at,
+    differences="""
 smoke: A few steps of a linear network on 60 made-up examples: this only shows that everything runs.
 smoke cpu gpu paper: No paper's table. The yardstick is Hamiltonian Monte Carlo with Metropolis' correction on all
     training examples, in double precision: eight chains, as long as R-hat of every prediction that is looked at needs
@@ -337,14 +277,13 @@ cpu gpu paper: The members at which MILE starts are trained with the task's batc
 cpu: The family had four more claims when its chains were run, on pSMILE, which was removed from raychains later. The
     other 44 verdicts are the same with and without them. The hours of chains count pSMILE's.
 """,
-        figures=figure(
-            "cells hmc",
-            _draw,
-            name="distances",
-            title="Total variation to the true posterior's predictive",
-            caption="A dot for each repeat. Dashed: the distance between the two halves of HMC's chains; nothing "
-            "nearer can be told apart.",
-            alt="Total variation to the true posterior's predictive of each method on each data set",
-        ),
+    figures=rp.figure(
+        "cells hmc",
+        _draw,
+        name="distances",
+        title="Total variation to the true posterior's predictive",
+        caption="A dot for each repeat. Dashed: the distance between the two halves of HMC's chains; nothing "
+        "nearer can be told apart.",
+        alt="Total variation to the true posterior's predictive of each method on each data set",
     ),
 )

@@ -7,14 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from raychains.papers import NOT_SMOKE
-from raychains.papers.claims import Claim, claim
-from raychains.papers.completed_run import CompletedRun
-from raychains.papers.contents import listed
-from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, Value, comparison, printed
-from raychains.papers.published_table import Heading
-from raychains.papers.regression.regression_methods import DIFFERENCES, LABELS, NAMES, Size, claims, preset, settings
-from raychains.planning.presets.named import Preset
+from raychains import papers as rp
+from raychains.papers.regression.regression_methods import DIFFERENCES, LABELS, NAMES, claims, preset, settings, size_of
 
 DATASETS = ("airfoil", "bikesharing")
 RMSE, NLL = "rmse", "nll"
@@ -33,24 +27,24 @@ bikesharing bde: .2261 ± .0016 | −.7315 ± .0098
 """RMSE and NLL on standardised targets, mean ± standard deviation over 5 seeds where there is one; a line per data set
 and row."""
 SOURCE = "scikit-learn-contrib/bde, paper/paper.md"
-SMALL = Size(tune=20, draws=4, apart=2, start=4, members=2, repeats=2, batch_size=80)
-SIZES: Mapping[str, Mapping[str, Size]] = {
+SMALL = size_of(tune=20, draws=4, apart=2, start=4, members=2, repeats=2, batch_size=80)
+SIZES: Mapping[str, Mapping[str, rp.Size]] = {
     "smoke": dict.fromkeys(DATASETS, SMALL),
     "cpu": {
-        "airfoil": Size(tune=500, draws=20, start=200, members=4, repeats=3),
-        "bikesharing": Size(tune=100, draws=8, apart=5, start=40, members=4, repeats=3),
+        "airfoil": size_of(tune=500, draws=20, start=200, members=4, repeats=3),
+        "bikesharing": size_of(tune=100, draws=8, apart=5, start=40, members=4, repeats=3),
     },
-    "gpu": dict.fromkeys(DATASETS, Size(tune=5_000, draws=100, repeats=3)),
-    "paper": dict.fromkeys(DATASETS, Size(tune=50_000, draws=100)),
+    "gpu": dict.fromkeys(DATASETS, size_of(tune=5_000, draws=100, repeats=3)),
+    "paper": dict.fromkeys(DATASETS, size_of(tune=50_000, draws=100)),
 }
 
 
-def values() -> tuple[Value, ...]:
+def values() -> tuple[rp.Value, ...]:
     """Return the printed numbers, with standard errors of the mean from their standard deviations."""
     made = []
     for line in PRINTED.strip().splitlines():
         part, _, row = line.partition(" ")
-        for value in printed(row, [(part, RMSE), (part, NLL)], SOURCE, provenance="in the authors' repository"):
+        for value in rp.printed(row, [(part, RMSE), (part, NLL)], SOURCE, provenance="in the authors' repository"):
             sd = value.summary.se
             summary = replace(value.summary, se=sd / math.sqrt(SEEDS), n=0 if math.isnan(sd) else SEEDS)
             made.append(replace(value, summary=summary))
@@ -60,7 +54,7 @@ def values() -> tuple[Value, ...]:
 VALUES = values()
 
 
-def printed_value(part: str, row: str, column: str) -> Value:
+def printed_value(part: str, row: str, column: str) -> rp.Value:
     """Return one of the printed numbers."""
     (found,) = (v for v in VALUES if (v.part, v.row, v.column) == (part, row, column))
     return found
@@ -72,26 +66,26 @@ def deviation(part: str, row: str, column: str) -> float:
     return summary.se * math.sqrt(summary.n)
 
 
-def comparison_of(dataset: str, scale: str) -> Preset:
+def comparison_of(dataset: str, scale: str) -> rp.Preset:
     size = SIZES[scale][dataset]
     made = preset("bde-table", dataset, size, scale, f"{NAMES[dataset]} by bde's protocol")
-    return Preset(**{**vars(made), "options": {**made.options, "repeats": size.repeats}})
+    return rp.Preset(**{**vars(made), "options": {**made.options, "repeats": size.repeats}})
 
 
-def tables(run: CompletedRun) -> Tables:
+def tables(run: rp.CompletedRun) -> rp.Tables:
     return {"cells": run.cells(LABELS.keys(), {"rmse": RMSE, "nll_gaussian": NLL})}
 
 
-def all_claims() -> tuple[Claim, ...]:
+def all_claims() -> tuple[rp.Claim, ...]:
     """Return the claims: MILE's published numbers at the published size; methods against each other; MILE against
     trees."""
-    made: list[Claim] = []
+    made: list[rp.Claim] = []
     for part in DATASETS:
         label = NAMES[part]
         for column, what in ((RMSE, "RMSE"), (NLL, "NLL")):
             mean, sd = printed_value(part, BDE, column).summary.mean, deviation(part, BDE, column)
             made.append(
-                claim(
+                rp.claim(
                     f"mile-{column}-as-published-{part}",
                     f"{label}: MILE's {what} is bde's, {mean:g}, within its standard deviation over seeds, {sd:.4f}.",
                     *(part, column, "mile", "equal", mean),
@@ -103,44 +97,42 @@ def all_claims() -> tuple[Claim, ...]:
     for row in OTHERS:
         mean = printed_value("airfoil", row, RMSE).summary.mean
         text = f"Airfoil: MILE has a lower RMSE than {OTHERS[row]}'s published {mean:g}."
-        made.append(claim(f"mile-below-{row}", text, "airfoil", RMSE, "mile", "less", mean, scales=NOT_SMOKE))
+        made.append(rp.claim(f"mile-below-{row}", text, "airfoil", RMSE, "mile", "less", mean, scales=rp.NOT_SMOKE))
     return tuple(made)
 
 
-def settings_at(scale: str) -> list[Setting]:
+def settings_at(scale: str) -> list[rp.Setting]:
     sizes = SIZES[scale]
     seeds = sizes["airfoil"].repeats
     return [
-        Setting("split", "80 % / 20 %, train_test_split with random_state 0", PUBLISHED),
-        Setting("network", "4 × 16 ReLU, outputs μ and softplus σ", PUBLISHED),
-        Setting("seeds", str(seeds), PUBLISHED if seeds == SEEDS else OURS),
+        rp.Setting("split", "80 % / 20 %, train_test_split with random_state 0", rp.PUBLISHED),
+        rp.Setting("network", "4 × 16 ReLU, outputs μ and softplus σ", rp.PUBLISHED),
+        rp.Setting("seeds", str(seeds), rp.PUBLISHED if seeds == SEEDS else rp.OURS),
         *settings(sizes),
     ]
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("bde-table"),
-        parts=tuple(
-            Part(
-                name=name,
-                label=NAMES[name],
-                data=(f"uci-{name}",),
-                sampled=comparison(partial(comparison_of, name)),
-                tables=tables,
-            )
-            for name in DATASETS
-        ),
-        rows={**LABELS, BDE_ENSEMBLE: "bde: deep ensemble", BDE: "bde: MILE", **OTHERS},
-        columns=(Heading(RMSE, "RMSE", "", 4), Heading(NLL, "NLL of the moments' Gaussian", "nats", 4)),
-        absent="published alone, or not published: not run here",
-        values=VALUES,
-        claims=all_claims(),
-        settings=settings_at,
-        differences=DIFFERENCES
-        + """
+STUDY = rp.Study(
+    **rp.listed("bde-table"),
+    parts=tuple(
+        rp.Part(
+            name=name,
+            label=NAMES[name],
+            data=(f"uci-{name}",),
+            sampled=rp.comparison(partial(comparison_of, name)),
+            tables=tables,
+        )
+        for name in DATASETS
+    ),
+    rows={**LABELS, BDE_ENSEMBLE: "bde: deep ensemble", BDE: "bde: MILE", **OTHERS},
+    columns=(rp.Heading(RMSE, "RMSE", "", 4), rp.Heading(NLL, "NLL of the moments' Gaussian", "nats", 4)),
+    absent="published alone, or not published: not run here",
+    values=VALUES,
+    claims=all_claims(),
+    settings=settings_at,
+    differences=DIFFERENCES
+    + """
 smoke cpu gpu paper: Both metrics are on standardised targets. bde prints standard deviations over five seeds, we
     standard errors of the mean.
 """,
-    ),
 )

@@ -4,20 +4,14 @@ claims."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from raychains.data import tabular
-from raychains.papers import NOT_SMOKE
-from raychains.papers.claims import Claim, claim
-from raychains.papers.experiment import CODE, OURS, PUBLISHED, Setting
-from raychains.planning import thinning
-from raychains.planning.ensemble_start import METHOD as ENSEMBLE
-from raychains.planning.presets.named import Preset, Variant
+from raychains import papers as rp
 from raychains.tasks.defaults import Defaults
 from raychains.tasks.uci import UciRegression
 
+ENSEMBLE = "deep-ensemble"
 SEED = 7
 MORE = "deep-ensemble-more"
 LABELS = {
@@ -42,57 +36,53 @@ NAMES = {"airfoil": "Airfoil", "bikesharing": "Bike sharing", "concrete": "Concr
 NAMES |= {"yacht": "Yacht", "protein": "Protein"}
 """Labels of the data sets."""
 _TASKS = {kind.dataset: kind for kind in UciRegression.__subclasses__()}
+EXAMPLES = {"airfoil": 1503, "bikesharing": 17_379, "concrete": 1030, "energy": 768, "yacht": 308, "protein": 45_730}
 SMOKE_EXAMPLES = 200
 """Examples of each stand-in."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    """The size of one data set's chains at a scale."""
+def size_of(
+    *,
+    tune: int,
+    draws: int,
+    apart: int = 10,
+    start: int = 1200,
+    members: int = 10,
+    repeats: int = 5,
+    batch_size: int | None = None,
+) -> rp.Size:
+    """Return the size of one data set's chains.
 
-    tune: int
-    """MILE's warm-up steps."""
-    draws: int
-    """Kept of every chain but those of deep ensembles, which have one."""
-    apart: int = 10
-    """MILE's steps between draws."""
-    start: int = 1200
-    """The most epochs of a member of the deep ensemble."""
-    members: int = 10
-    """Chains of every method."""
-    repeats: int = 5
-    """Seeds, or random splits."""
-    batch_size: int | None = None
-    """Batch size of the methods on minibatches; None is the task's."""
+    Its epochs are gradient evaluations per training example of every method's member, at most: of a start and a chain
+    together. MILE takes two gradients of all examples a step.
 
-    @property
-    def chain(self) -> int:
-        """Epochs of a chain after its start; MILE takes two gradients of all examples a step."""
-        return 2 * (self.tune + self.draws * self.apart)
-
-    @property
-    def epochs(self) -> int:
-        """Gradient evaluations per training example of every method's member, at most: of a start and a chain
-        together."""
-        return self.start + self.chain
+    Args:
+        tune: MILE's warm-up steps.
+        draws: kept of every chain but those of deep ensembles, which have one.
+        apart: MILE's steps between draws.
+        start: the most epochs of a member of the deep ensemble.
+        members: chains of every method.
+        repeats: seeds, or random splits.
+        batch_size: of the methods on minibatches; None is the task's.
+    """
+    chain = 2 * (tune + draws * apart)
+    own = {"mile": {"epochs": chain, "sampler_settings": (f"tune={tune}",), "thinning": apart}}
+    return rp.Size(
+        epochs=start + chain, chains=members, repeats=repeats, draws=draws, start=start, batch_size=batch_size, own=own
+    )
 
 
-def preset(name: str, dataset: str, size: Size, scale: str, about: str, **task_settings: Any) -> Preset:
+def preset(name: str, dataset: str, size: rp.Size, scale: str, about: str, **task_settings: Any) -> rp.Preset:
     """Return every method on one division of a data set."""
     batches = _batches(dataset, size, scale, task_settings.get("protocol", "bde") == "bde")
     own: dict[str, Any] = {} if size.batch_size is None else {"batch_size": size.batch_size}
     steps = size.epochs * batches
-    cyclical = {"epochs": size.epochs, **thinning.cyclical(steps, size.draws, CYCLES, EXPLORATION)}
-    falling = {"epochs": size.epochs, **thinning.decreasing(steps, size.draws, 0.75)}
+    cyclical = {"epochs": size.epochs, **rp.thinning.cyclical(steps, size.draws, CYCLES, EXPLORATION)}
+    falling = {"epochs": size.epochs, **rp.thinning.decreasing(steps, size.draws, 0.75)}
     options: dict[str, dict[str, Any]] = {
-        ENSEMBLE: {"epochs": size.start, "chains": size.members},
-        MORE: {"epochs": size.start, "chains": min(MOST_MEMBERS, size.members * (size.epochs // size.start))},
-        "mile": {
-            "init_from": f"{ENSEMBLE}:{size.start},20",
-            "epochs": size.chain,
-            "sampler_settings": (f"tune={size.tune}",),
-            "thinning": size.apart,
-        },
+        ENSEMBLE: {"epochs": size.start, "chains": size.chains},
+        MORE: {"epochs": size.start, "chains": min(MOST_MEMBERS, size.chains * (size.epochs // size.start))},
+        "mile": {"init_from": f"{ENSEMBLE}:{size.start},20", **size.own["mile"]},
         **{method: cyclical if method in CYCLICAL else falling for method in LABELS if method not in STARTED},
     }
     variants = []
@@ -100,57 +90,57 @@ def preset(name: str, dataset: str, size: Size, scale: str, about: str, **task_s
         minibatch = {} if method == "mile" else own
         sampler = ENSEMBLE if method == MORE else method
         schedule = "constant" if method in STARTED else "cyclical" if method in CYCLICAL else "decreasing"
-        packed = {} if scale in ON_GPUS else {"pack": str(size.members)}
-        given = {"chains": size.members, **packed, **minibatch, **options[method]}
-        variants.append(Variant(method, "", sampler, given, schedule=schedule))
+        packed = {} if scale in ON_GPUS else {"pack": str(size.chains)}
+        given = {"chains": size.chains, **packed, **minibatch, **options[method]}
+        variants.append(rp.Variant(method, "", sampler, given, schedule=schedule))
     settings = tuple(f"{key}={value}" for key, value in task_settings.items())
     common = {"seed": SEED, "repeats": 1, **({"task_settings": settings} if settings else {})}
-    return Preset(
-        name=f"{name}-{dataset}",
-        about=about,
-        task=f"uci-{dataset}",
-        options=common,
-        variants=variants,
-    )
+    return rp.Preset(name=f"{name}-{dataset}", about=about, task=f"uci-{dataset}", options=common, variants=variants)
 
 
 STARTED = (ENSEMBLE, MORE, "mile")
 
 
-def _batches(dataset: str, size: Size, scale: str, fixed_split: bool) -> int:
+def _batches(dataset: str, size: rp.Size, scale: str, fixed_split: bool) -> int:
     """Return the steps of an epoch on minibatches."""
-    examples = SMOKE_EXAMPLES if scale == "smoke" else tabular.REGRESSION_TABLES[dataset].examples
+    examples = SMOKE_EXAMPLES if scale == "smoke" else EXAMPLES[dataset]
     defaults = _TASKS[dataset].defaults
     assert isinstance(defaults, Defaults)
     batch = size.batch_size if size.batch_size is not None else defaults.batch_size
     return math.ceil((examples - math.ceil(0.2 * examples) if fixed_split else round(0.9 * examples)) / batch)
 
 
-def settings(sizes: Mapping[str, Size]) -> list[Setting]:
+def settings(sizes: Mapping[str, rp.Size]) -> list[rp.Setting]:
     """Return what the methods have in common, with the sizes by data set."""
 
-    def each(field: str) -> str:
-        found = {name: getattr(size, field) for name, size in sizes.items()}
+    def each(number: Callable[[rp.Size], int]) -> str:
+        found = {name: number(size) for name, size in sizes.items()}
         values = dict.fromkeys(found.values())
         if len(values) == 1:
             return f"{next(iter(values)):,}"
         return ", ".join(f"{value:,} ({NAMES[name]})" for name, value in found.items())
 
-    full = all((s.tune, s.members) == (50_000, 10) for s in sizes.values())
+    def tuned(size: rp.Size) -> int:
+        return (size.epochs - size.start) // 2 - size.draws * apart(size)
+
+    def apart(size: rp.Size) -> int:
+        return int(size.own["mile"]["thinning"])
+
+    full = all((tuned(s), s.chains) == (50_000, 10) for s in sizes.values())
     return [
-        Setting("prior, temperature", "N(0, I), 1", PUBLISHED),
-        Setting("members (chains of each method)", each("members"), PUBLISHED if full else OURS),
-        Setting("MILE's warm-up steps", each("tune"), PUBLISHED if full else OURS),
-        Setting("draws of a chain", each("draws"), PUBLISHED if full else OURS),
-        Setting("steps between MILE's draws", each("apart"), PUBLISHED if full else OURS),
-        Setting("most epochs of a deep ensemble's member", each("start"), CODE if full else OURS),
-        Setting("epochs of every method's chain, its start's counted", each("epochs"), OURS),
-        Setting("cycles, β", f"{CYCLES}, {EXPLORATION}", OURS),
-        Setting("step sizes", "the tasks', chosen on validation examples", OURS),
+        rp.Setting("prior, temperature", "N(0, I), 1", rp.PUBLISHED),
+        rp.Setting("members (chains of each method)", each(lambda s: s.chains), rp.PUBLISHED if full else rp.OURS),
+        rp.Setting("MILE's warm-up steps", each(tuned), rp.PUBLISHED if full else rp.OURS),
+        rp.Setting("draws of a chain", each(lambda s: s.draws), rp.PUBLISHED if full else rp.OURS),
+        rp.Setting("steps between MILE's draws", each(apart), rp.PUBLISHED if full else rp.OURS),
+        rp.Setting("most epochs of a deep ensemble's member", each(lambda s: s.start), rp.CODE if full else rp.OURS),
+        rp.Setting("epochs of every method's chain, its start's counted", each(lambda s: s.epochs), rp.OURS),
+        rp.Setting("cycles, β", f"{CYCLES}, {EXPLORATION}", rp.OURS),
+        rp.Setting("step sizes", "the tasks', chosen on validation examples", rp.OURS),
     ]
 
 
-def claims(part: str, label: str, column: str, better: str, what: str) -> tuple[Claim, ...]:
+def claims(part: str, label: str, column: str, better: str, what: str) -> tuple[rp.Claim, ...]:
     """Return what is claimed on a data set, of a column of which the lower or higher value is better."""
     # (left, right, why)
     pairs = [
@@ -164,12 +154,12 @@ def claims(part: str, label: str, column: str, better: str, what: str) -> tuple[
     for left, right, words in pairs:
         against = "" if right == ENSEMBLE else f" {_sentence(right)}"
         made.append(
-            claim(
+            rp.claim(
                 f"{left}-against-{right}-{column.replace('_', '-')}-{part}",
                 f"{label}, {what}: {LABELS[left]} {words}{against}.",
                 *(part, column, left, "less" if better == "lower" else "greater", right),
                 rule="paired",
-                scales=NOT_SMOKE,
+                scales=rp.NOT_SMOKE,
             )
         )
     return tuple(made)

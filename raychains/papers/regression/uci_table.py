@@ -6,14 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from raychains.papers import ALL, NOT_SMOKE
-from raychains.papers.claims import Claim, Summary, claim
-from raychains.papers.completed_run import CompletedRun
-from raychains.papers.contents import listed
-from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Sampled, Setting, Tables, Value, printed
-from raychains.papers.published_table import Heading, number
+from raychains import papers as rp
 from raychains.papers.regression import bde_table
-from raychains.papers.regression.regression_methods import DIFFERENCES, LABELS, NAMES, Size, claims, preset, settings
+from raychains.papers.regression.regression_methods import DIFFERENCES, LABELS, NAMES, claims, preset, settings, size_of
 from raychains.tasks.uci import CLASSIC_SPLITS
 
 DATASETS = ("yacht", "concrete", "energy", "airfoil", "protein")
@@ -41,20 +36,20 @@ hidden layers; a line per data set. Standard errors: an earlier version of the s
 SOURCE = "yaringal/DropoutUncertaintyExps, readme.md"
 AIRFOIL_SD = 6.9058
 """Standard deviation in decibels of the training targets of bde's split, in which its benchmark measures."""
-_SHORT = Size(tune=300, draws=20, start=200, members=4, repeats=3)
-SIZES: Mapping[str, Mapping[str, Size]] = {
+_SHORT = size_of(tune=300, draws=20, start=200, members=4, repeats=3)
+SIZES: Mapping[str, Mapping[str, rp.Size]] = {
     "smoke": dict.fromkeys(DATASETS, bde_table.SMALL),
     "cpu": {
         **dict.fromkeys(DATASETS, _SHORT),
-        "protein": Size(tune=20, draws=8, apart=3, start=20, members=2, repeats=2),
+        "protein": size_of(tune=20, draws=8, apart=3, start=20, members=2, repeats=2),
     },
     "gpu": {
-        **dict.fromkeys(DATASETS, Size(tune=5_000, draws=100, repeats=5)),
-        "protein": Size(tune=500, draws=20, start=200, members=4, repeats=2),
+        **dict.fromkeys(DATASETS, size_of(tune=5_000, draws=100, repeats=5)),
+        "protein": size_of(tune=500, draws=20, start=200, members=4, repeats=2),
     },
     "paper": {
-        **dict.fromkeys(DATASETS, Size(tune=50_000, draws=100, repeats=20)),
-        "protein": Size(tune=50_000, draws=100, repeats=SPLITS["protein"]),
+        **dict.fromkeys(DATASETS, size_of(tune=50_000, draws=100, repeats=20)),
+        "protein": size_of(tune=50_000, draws=100, repeats=SPLITS["protein"]),
     },
 }
 
@@ -72,34 +67,36 @@ def log_likelihood_in_unit(nll: float, sd: float) -> float:
     return -nll - math.log(sd)
 
 
-def values() -> tuple[Value, ...]:
+def values() -> tuple[rp.Value, ...]:
     """Return MC dropout's numbers, and of airfoil bde's benchmark in decibels."""
-    made: list[Value] = []
+    made: list[rp.Value] = []
     for row, text in PRINTED.items():
         for line in text.strip().splitlines():
             part, _, cells = line.partition(":")
             columns, runs = [(part, RMSE), (part, LIKELIHOOD)], SPLITS.get(part, CLASSIC_SPLITS)
-            made += printed(f"{row}: {cells}", columns, SOURCE, runs=runs, provenance="in the authors' repository")
+            made += rp.printed(f"{row}: {cells}", columns, SOURCE, runs=runs, provenance="in the authors' repository")
     for value in bde_table.VALUES:
         if value.part == "airfoil":
             known, same = value.summary, value.column == bde_table.RMSE
             mean = in_unit(known.mean, AIRFOIL_SD) if same else log_likelihood_in_unit(known.mean, AIRFOIL_SD)
-            summary = Summary(mean=mean, se=known.se * (AIRFOIL_SD if same else 1.0), n=known.n)
+            summary = rp.Summary(mean=mean, se=known.se * (AIRFOIL_SD if same else 1.0), n=known.n)
             column, source = (RMSE if same else LIKELIHOOD), f"{value.source}, in decibels"
-            made.append(Value("airfoil", value.row, column, number(mean, 3), summary, source, "derived"))
+            made.append(rp.Value("airfoil", value.row, column, rp.number(mean, 3), summary, source, "derived"))
     return tuple(made)
 
 
-def sampled(dataset: str, scale: str) -> Sequence[Sampled]:
+def sampled(dataset: str, scale: str) -> Sequence[rp.Sampled]:
     """Return one comparison for each split."""
     size, about = SIZES[scale][dataset], f"{NAMES[dataset]} on a classic random split"
     return [
-        Sampled(preset("uci-table", dataset, size, scale, f"{about}, number {split}", protocol="splits", split=split))
+        rp.Sampled(
+            preset("uci-table", dataset, size, scale, f"{about}, number {split}", protocol="splits", split=split)
+        )
         for split in range(size.repeats)
     ]
 
 
-def tables(*runs: CompletedRun) -> Tables:
+def tables(*runs: rp.CompletedRun) -> rp.Tables:
     """Return RMSE and log likelihood in the target's unit; a repeat is a split."""
     cells = []
     for split, run in enumerate(runs):
@@ -109,20 +106,20 @@ def tables(*runs: CompletedRun) -> Tables:
     return {"cells": cells}
 
 
-def all_claims() -> tuple[Claim, ...]:
+def all_claims() -> tuple[rp.Claim, ...]:
     """Return the claims: MILE against MC dropout, and methods against each other."""
-    made: list[Claim] = []
+    made: list[rp.Claim] = []
     for value in values():
         if value.row == DROPOUT:
             lower = value.column == RMSE
             what, word = ("RMSE", "lower") if lower else ("log likelihood", "higher")
             made.append(
-                claim(
+                rp.claim(
                     f"mile-{word}-than-dropout-{value.column.replace('_', '-')}-{value.part}",
                     f"{NAMES[value.part]}: MILE has a {word} {what} than MC dropout's published "
                     f"{value.summary.mean:g}.",
                     *(value.part, value.column, "mile", "less" if lower else "greater", value.summary.mean),
-                    scales=NOT_SMOKE,
+                    scales=rp.NOT_SMOKE,
                 )
             )
     for part in DATASETS:
@@ -130,54 +127,53 @@ def all_claims() -> tuple[Claim, ...]:
     return tuple(made)
 
 
-def settings_at(scale: str) -> list[Setting]:
+def settings_at(scale: str) -> list[rp.Setting]:
     sizes = SIZES[scale]
     shown = {name: sizes[name] for name in DATASETS if scale in scales_of(name)}
     return [
-        Setting("splits", "90 % / 10 %, random, by numpy's seed 1", PUBLISHED),
-        Setting("network", "one hidden layer of 50 ReLU units (protein 100), one learned σ", PUBLISHED),
-        Setting(
+        rp.Setting("splits", "90 % / 10 %, random, by numpy's seed 1", rp.PUBLISHED),
+        rp.Setting("network", "one hidden layer of 50 ReLU units (protein 100), one learned σ", rp.PUBLISHED),
+        rp.Setting(
             "random splits of a data set",
             ", ".join(f"{s.repeats} ({NAMES[n]})" for n, s in shown.items()),
-            PUBLISHED if all(s.repeats == SPLITS.get(n, CLASSIC_SPLITS) for n, s in shown.items()) else OURS,
+            rp.PUBLISHED if all(s.repeats == SPLITS.get(n, CLASSIC_SPLITS) for n, s in shown.items()) else rp.OURS,
         ),
         *settings(shown),
     ]
 
 
 def scales_of(dataset: str) -> tuple[str, ...]:
-    return ALL if dataset in IN_SMOKE else NOT_SMOKE
+    return rp.ALL if dataset in IN_SMOKE else rp.NOT_SMOKE
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("uci-table"),
-        parts=tuple(
-            Part(
-                name=name,
-                label=NAMES[name],
-                data=(f"uci-{name}",),
-                sampled=partial(sampled, name),
-                tables=tables,
-                scales=scales_of(name),
-            )
-            for name in DATASETS
-        ),
-        rows={
-            **LABELS,
-            DROPOUT: "MC dropout, 10× epochs",
-            TWO_LAYERS: "MC dropout, 2 layers",
-            bde_table.BDE_ENSEMBLE: "bde: deep ensemble",
-            bde_table.BDE: "bde: MILE",
-            **bde_table.OTHERS,
-        },
-        columns=(Heading(RMSE, "RMSE", "", 3), Heading(LIKELIHOOD, "Log likelihood", "nats", 3)),
-        absent="published alone, or not published: not run here",
-        values=values(),
-        claims=all_claims(),
-        settings=settings_at,
-        differences=DIFFERENCES
-        + f"""
+STUDY = rp.Study(
+    **rp.listed("uci-table"),
+    parts=tuple(
+        rp.Part(
+            name=name,
+            label=NAMES[name],
+            data=(f"uci-{name}",),
+            sampled=partial(sampled, name),
+            tables=tables,
+            scales=scales_of(name),
+        )
+        for name in DATASETS
+    ),
+    rows={
+        **LABELS,
+        DROPOUT: "MC dropout, 10× epochs",
+        TWO_LAYERS: "MC dropout, 2 layers",
+        bde_table.BDE_ENSEMBLE: "bde: deep ensemble",
+        bde_table.BDE: "bde: MILE",
+        **bde_table.OTHERS,
+    },
+    columns=(rp.Heading(RMSE, "RMSE", "", 3), rp.Heading(LIKELIHOOD, "Log likelihood", "nats", 3)),
+    absent="published alone, or not published: not run here",
+    values=values(),
+    claims=all_claims(),
+    settings=settings_at,
+    differences=DIFFERENCES
+    + f"""
 smoke cpu gpu paper: MC dropout's numbers are of the 20 splits (5 of protein) that lie beside its code, in the target's
     unit, each with hyperparameters chosen on its own training data. Ours are of the first splits of as many as the
     table says, made as the script beside those splits makes them.
@@ -187,5 +183,4 @@ smoke cpu gpu paper: The airfoil numbers of bde, TabPFN, XGBoost and the random 
 smoke cpu gpu paper: Step sizes were chosen on examples held out of two training sets, that of bde's split and that of
     the first classic one. Test examples of the other classic splits are among them.
 """,
-    ),
 )

@@ -21,13 +21,8 @@ from matplotlib.figure import Figure
 from scipy import stats
 from torch import Tensor
 
+from raychains import papers as rp
 from raychains.evaluation.evaluation import Array
-from raychains.papers import NOT_SMOKE
-from raychains.papers.claims import Summary, claim
-from raychains.papers.completed_run import Computation, cell
-from raychains.papers.contents import listed
-from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, Value, figure
-from raychains.papers.published_table import Heading
 from raychains.papers.theory.lanes import Tell, drive, in_groups, pseudo_values, seeds
 from raychains.plotting.layout import COUNT, entry, legend, log_axis, panels
 from raychains.plotting.style import HUES, INK, LINES, MUTED
@@ -220,7 +215,7 @@ def exact(plan: Plan, power: float, steps: int) -> dict[str, tuple[float, float]
 
 # The experiment
 
-PLANS = dict.fromkeys(NOT_SMOKE, Plan()) | {"smoke": SMOKE}
+PLANS = dict.fromkeys(rp.NOT_SMOKE, Plan()) | {"smoke": SMOKE}
 PART = "double-well"
 QUANTITIES = ("bias", "mse")
 SWEEPS = {"root": "α₀ ∝ 1/√K", "third": "α₀ ∝ 1/∛K", CONTROL: "α₀ fixed (control)"}
@@ -242,7 +237,7 @@ def key(sweep: str, average: str) -> str:
     return f"{sweep}-{average}"
 
 
-def computed(work: Computation) -> Tables:
+def computed(work: rp.Computation) -> rp.Tables:
     """Return slopes by jackknife pseudo-values of the groups of lanes, the errors behind them, and each group's own
     errors."""
     plan = PLANS[work.scale]
@@ -257,7 +252,7 @@ def computed(work: Computation) -> Tables:
 
 
 def _errors_of_lanes(
-    work: Computation, plan: Plan, index: int, steps: int, done: int, total: int
+    work: rp.Computation, plan: Plan, index: int, steps: int, done: int, total: int
 ) -> list[dict[str, Any]]:
     """Run the lanes of one sweep and K, keep their averages, and return every group's errors."""
     sweep, power = plan.powers[index]
@@ -310,7 +305,7 @@ def cells(plan: Plan, groups: Groups) -> list[dict[str, Any]]:
         use = fitted(sweep, steps)
         found = pseudo_values(lambda kept: slope(steps[use], kept.mean(0)), values[:, use])  # noqa: B023
         samples = plan.lanes // plan.groups
-        made += [cell(PART, key(sweep, average), quantity, g, v, samples=samples) for g, v in enumerate(found)]
+        made += [rp.cell(PART, key(sweep, average), quantity, g, v, samples=samples) for g, v in enumerate(found)]
     return made
 
 
@@ -358,78 +353,65 @@ def _draw(table: pd.DataFrame) -> Figure:
     return drawn
 
 
-_claim = partial(claim, must_decide=True, scales=NOT_SMOKE)
-CLAIMS = (
-    _claim(
-        "bias-falls",
-        "At α₀ ∝ 1/√K the weighted average's bias falls as 1/√K, up to 0.05 in the exponent.",
-        *(PART, "bias", key("root", WEIGHTED), "less", -1 / 2 + SLACK),
-    ),
-    _claim(
-        "mse-falls",
-        "At α₀ ∝ 1/∛K the weighted average's mean squared error falls as 1/∛(K²), up to 0.05.",
-        *(PART, "mse", key("third", WEIGHTED), "less", -2 / 3 + SLACK),
-    ),
-    _claim(
-        "plain-bias-falls",
-        "At α₀ ∝ 1/√K the plain mean's bias falls as 1/√K, up to 0.05.",
-        *(PART, "bias", key("root", PLAIN), "less", -1 / 2 + SLACK),
-    ),
-    _claim(
-        "plain-mse-falls",
-        "At α₀ ∝ 1/∛K the plain mean's error, which the text writes, falls as 1/∛(K²), up to 0.05.",
-        *(PART, "mse", key("third", PLAIN), "less", -2 / 3 + SLACK),
-    ),
-    _claim(
-        "control-bias-stays",
-        "Control: at a fixed α₀ the bias stays; its slope is nearer to 0 than to −1/2.",
-        *(PART, "bias", key(CONTROL, WEIGHTED), "greater", -1 / 4),
-    ),
-    _claim(
-        "control-mse-stays",
-        "Control: at a fixed α₀ the mean squared error stays; its slope is nearer to 0 than to −2/3.",
-        *(PART, "mse", key(CONTROL, WEIGHTED), "greater", -1 / 3),
-    ),
+CLAIMS = rp.stated(
+    f"""
+bias-falls | {PART} bias | root-weighted < {-1 / 2 + SLACK} | At α₀ ∝ 1/√K the weighted average's bias falls as 1/√K,
+    up to 0.05 in the exponent.
+mse-falls | {PART} mse | third-weighted < {-2 / 3 + SLACK} | At α₀ ∝ 1/∛K the weighted average's mean squared error
+    falls as 1/∛(K²), up to 0.05.
+plain-bias-falls | {PART} bias | root-plain < {-1 / 2 + SLACK} | At α₀ ∝ 1/√K the plain mean's bias falls as 1/√K, up to
+    0.05.
+plain-mse-falls | {PART} mse | third-plain < {-2 / 3 + SLACK} | At α₀ ∝ 1/∛K the plain mean's error, which the text
+    writes, falls as 1/∛(K²), up to 0.05.
+control-bias-stays | {PART} bias | fixed-weighted > {-1 / 4} | Control: at a fixed α₀ the bias stays; its slope is
+    nearer to 0 than to −1/2.
+control-mse-stays | {PART} mse | fixed-weighted > {-1 / 3} | Control: at a fixed α₀ the mean squared error stays; its
+    slope is nearer to 0 than to −2/3.
+""",
+    must_decide=True,
+    scales=rp.NOT_SMOKE,
 )
 
 
-def values() -> tuple[Value, ...]:
+def values() -> tuple[rp.Value, ...]:
     """Return the exponents that the theorem states."""
     made = []
     for sweep, stated in STATED.items():
         for quantity, (text, exponent) in zip(QUANTITIES, stated, strict=True):
-            summary = Summary(mean=exponent, se=float("nan"), n=0)
+            summary = rp.Summary(mean=exponent, se=float("nan"), n=0)
             source = "Zhang et al. 2020, Theorem 1, for this α₀(K)"
-            made.append(Value(PART, key(sweep, WEIGHTED), quantity, text, summary, source, "derived"))
+            made.append(rp.Value(PART, key(sweep, WEIGHTED), quantity, text, summary, source, "derived"))
     return tuple(made)
 
 
-def settings(scale: str) -> list[Setting]:
+def settings(scale: str) -> list[rp.Setting]:
     plan = PLANS[scale]
     return [
-        Setting("target", f"½N({-plan.a:g}, 1) + ½N({plan.a:g}, 1)", OURS),
-        Setting("test function", "θ²", OURS),
-        Setting("step size", "Eq. 1", PUBLISHED),
-        Setting("M", str(plan.cycles), OURS),
-        Setting("noise", "throughout (β = 0), as in the analysis", PUBLISHED),
-        Setting("noise on the gradient", f"Gaussian, sd {plan.gradient_sd:g}", OURS),
-        Setting("α₀", f"{plan.first_lr:g} at K = {plan.steps[0]}, then ∝ 1/√K, ∝ 1/∛K or fixed", OURS),
-        Setting("K", f"{plan.steps[0]:,} to {plan.steps[-1]:,}, doubling", OURS),
-        Setting("start", f"{plan.start:g}", OURS),
-        Setting("lanes", f"{plan.lanes:,} in {plan.groups} groups", OURS),
+        rp.Setting("target", f"½N({-plan.a:g}, 1) + ½N({plan.a:g}, 1)", rp.OURS),
+        rp.Setting("test function", "θ²", rp.OURS),
+        rp.Setting("step size", "Eq. 1", rp.PUBLISHED),
+        rp.Setting("M", str(plan.cycles), rp.OURS),
+        rp.Setting("noise", "throughout (β = 0), as in the analysis", rp.PUBLISHED),
+        rp.Setting("noise on the gradient", f"Gaussian, sd {plan.gradient_sd:g}", rp.OURS),
+        rp.Setting("α₀", f"{plan.first_lr:g} at K = {plan.steps[0]}, then ∝ 1/√K, ∝ 1/∛K or fixed", rp.OURS),
+        rp.Setting("K", f"{plan.steps[0]:,} to {plan.steps[-1]:,}, doubling", rp.OURS),
+        rp.Setting("start", f"{plan.start:g}", rp.OURS),
+        rp.Setting("lanes", f"{plan.lanes:,} in {plan.groups} groups", rp.OURS),
     ]
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("theorem1"),
-        parts=(Part(name=PART, computed=computed),),
-        rows={key(s, a): f"{SWEEPS[s]}, {MEANS[a]}" for s in POWERS for a in AVERAGES},
-        columns=(Heading("bias", "Slope of log |bias|", decimals=3), Heading("mse", "Slope of log error²", decimals=3)),
-        values=values(),
-        claims=CLAIMS,
-        settings=settings,
-        differences="""
+STUDY = rp.Study(
+    **rp.listed("theorem1"),
+    parts=(rp.Part(name=PART, computed=computed),),
+    rows={key(s, a): f"{SWEEPS[s]}, {MEANS[a]}" for s in POWERS for a in AVERAGES},
+    columns=(
+        rp.Heading("bias", "Slope of log |bias|", decimals=3),
+        rp.Heading("mse", "Slope of log error²", decimals=3),
+    ),
+    values=values(),
+    claims=CLAIMS,
+    settings=settings,
+    differences="""
 smoke: 400 lanes of at most 256 steps: this only shows that everything runs.
 cpu gpu paper: The theorem is an upper bound without constants; the paper does not test it. Its exponents follow from
     bias = O(1/(α₀K) + α₀) and error = O(1/(α₀K) + α₀²) for α₀ ∝ K^(−p): −min(p, 1−p) and −min(2p, 1−p).
@@ -440,17 +422,16 @@ cpu gpu paper: The main text writes the plain mean, the lemma behind it needs th
     slowly.
 cpu gpu paper: A slope's repeats are the jackknife's pseudo-values of the groups of lanes.
 """,
-        figures=figure(
-            "errors",
-            _draw,
-            name="errors",
-            title="Bias and mean squared error of cSGLD's averages",
-            caption=lambda scale, _: (
-                f"Of θ² on a double well, from {PLANS[scale].lanes:,} lanes, with 95 % intervals; crosses: "
-                "exact values by the transition operator. The theorem is about the average that is weighted by the "
-                "steps. Grey: the stated exponents."
-            ),
-            alt="Bias and mean squared error against the number of steps on logarithmic axes for three choices of α₀",
+    figures=rp.figure(
+        "errors",
+        _draw,
+        name="errors",
+        title="Bias and mean squared error of cSGLD's averages",
+        caption=lambda scale, _: (
+            f"Of θ² on a double well, from {PLANS[scale].lanes:,} lanes, with 95 % intervals; crosses: "
+            "exact values by the transition operator. The theorem is about the average that is weighted by the "
+            "steps. Grey: the stated exponents."
         ),
+        alt="Bias and mean squared error against the number of steps on logarithmic axes for three choices of α₀",
     ),
 )

@@ -21,16 +21,11 @@ import pyarrow as pa
 import torch
 from matplotlib.figure import Figure
 
+from raychains import papers as rp
 from raychains.evaluation import moments
 from raychains.evaluation.evaluation import Array
 from raychains.evaluation.moments import Gaussian, w2
 from raychains.measures.panels import powers
-from raychains.papers import NOT_SMOKE
-from raychains.papers.claims import claim
-from raychains.papers.completed_run import Computation, cell
-from raychains.papers.contents import listed
-from raychains.papers.experiment import OURS, PUBLISHED, Experiment, Part, Setting, Tables, figure, styles
-from raychains.papers.published_table import Heading
 from raychains.papers.theory.bounds import Convex, General
 from raychains.papers.theory.lanes import drive, in_groups, pseudo_values, seeds
 from raychains.plotting.layout import COUNT, grid, legend, log_axis
@@ -286,7 +281,7 @@ def pair_row(plan: Plan, start: float, lr: float, time: float) -> dict[str, obje
 
 # The experiment
 
-PLANS = dict.fromkeys(NOT_SMOKE, Plan()) | {"smoke": SMOKE}
+PLANS = dict.fromkeys(rp.NOT_SMOKE, Plan()) | {"smoke": SMOKE}
 PART = "gaussian"
 SCHEDULED = {CYCLICAL: "cSGLD, cyclical step (Eq. 1)", HARMONIC: "SGLD, h₀/k", POLYNOMIAL: "SGLD, h₀k^-0.55"}
 SCHEDULED |= {CONTROL: "past stability (control)"}
@@ -305,7 +300,7 @@ TOLERANCE = 0.05
 """Allowed distance of the last column from 1."""
 
 
-def computed(work: Computation) -> Tables:
+def computed(work: rp.Computation) -> rp.Tables:
     """Return per bound the smallest log₁₀(bound / W₂) over K, W₂ from lanes, by the groups' jackknife; exact values
     beside."""
     plan = PLANS[work.scale]
@@ -326,10 +321,10 @@ def computed(work: Computation) -> Tables:
 
 
 def _cells(found: Sequence[Mapping[str, Any]], samples: int) -> list[dict[str, Any]]:
-    return [cell(PART, r["row"], r["column"], r["group"], r["value"], samples=samples) for r in found]
+    return [rp.cell(PART, r["row"], r["column"], r["group"], r["value"], samples=samples) for r in found]
 
 
-def scheduled(work: Computation, plan: Plan, exact: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def scheduled(work: rp.Computation, plan: Plan, exact: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return pseudo-values of one step size's columns, from the rows of `distances` whose lanes are drawn."""
     name, draws = exact[0]["schedule"], []
     for row in exact:
@@ -375,7 +370,7 @@ def _pseudo(row: str, made: Mapping[str, Callable[[Array], float]], lanes: Array
     ]
 
 
-def constant(work: Computation, plan: Plan, name: str, exact: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def constant(work: rp.Computation, plan: Plan, name: str, exact: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return those of a bound at a constant step, at the start, step size and time where it is tightest."""
     form = "sgld" if name == "sgld_bound" else "joint"
     own, joint = f"{form}_w2", form == "joint"
@@ -388,19 +383,19 @@ def constant(work: Computation, plan: Plan, name: str, exact: Sequence[Mapping[s
     return _pseudo(name, made, last[:, None], plan.groups)
 
 
-def keep(work: Computation, name: str, lanes: Array) -> None:
+def keep(work: rp.Computation, name: str, lanes: Array) -> None:
     """Write the last states [lanes, dim], so that they can be measured in another way."""
     work.folder.write_arrow(f"draws/{name}", pa.table({f"theta{i}": lanes[:, i] for i in range(lanes.shape[1])}))
 
 
 LABELS = {"w2": "W₂, exact", "general": "theorem 2, general", "special": "theorem 2, with the printed sums"}
 LABELS |= {"convex": "convex (App. G)"}
-STYLES = styles(LABELS, "w2 cyclical 0, general decreasing 0, special decreasing 1, convex other 2")
+STYLES = rp.styles(LABELS, "w2 cyclical 0, general decreasing 0, special decreasing 1, convex other 2")
 
 
 def _draw(table: pd.DataFrame) -> Figure:
     """Draw W₂ and the bounds on it against K."""
-    figure, axes = grid(len(SCHEDULED), 2, 2.6)
+    drawn, axes = grid(len(SCHEDULED), 2, 2.6)
     for axis, (name, label) in zip(axes, SCHEDULED.items(), strict=True):
         mine = table[table["schedule"] == name]
         for column, style in STYLES.items():
@@ -414,107 +409,84 @@ def _draw(table: pd.DataFrame) -> Figure:
         axis.set_ylabel("W₂")
     for axis in axes[-2:]:
         axis.set_xlabel("Steps K")
-    legend(figure, [style.handle() for style in STYLES.values()], columns=4)
-    return figure
+    legend(drawn, [style.handle() for style in STYLES.values()], columns=4)
+    return drawn
 
 
-_claim = partial(claim, must_decide=True, scales=NOT_SMOKE)
-CLAIMS = (
-    *(
-        _claim(
-            f"{column}-above-{row}",
-            f"{COLUMNS[column]}: the bound lies above W₂ at every K ({SCHEDULED[row]}).",
-            *(PART, column, row, "greater", 0.0),
-        )
-        for row in SCHEDULES
-        for column in BOUNDS
-        if (row, column) != (POLYNOMIAL, "special")
-    ),
-    _claim(
-        "control-leaves",
-        "Control: with a step past stability W₂ leaves the general bound.",
-        *(PART, "general", CONTROL, "less", 0.0),
-    ),
-    *(
-        _claim(name, text, PART, "convex", row, "greater", 0.0)
-        for name, text, row in (
-            ("sgld-convex", "The convex bound of a constant step lies above SGLD's W₂.", "sgld_bound"),
-            (
-                "only-the-dimension",
-                "Entropy-MCMC's bound is SGLD's with the dimension doubled, and lies above the pair's W₂.",
-                "printed",
-            ),
-            (
-                "pair-constants",
-                "With the joint energy's own constants the bound lies above the pair's W₂.",
-                "corrected",
-            ),
-        )
-    ),
-    *(
-        _claim(
-            f"lanes-agree-{row.replace('_', '-')}",
-            f"W₂ of the public sampler's lanes is the exact one, to 5 % ({label}).",
-            *(PART, "agreement", row, "equal", 1.0),
-            tolerance=TOLERANCE,
-        )
-        for row, label in (SCHEDULED | CONSTANT).items()
-    ),
-)
+ABOVE = [
+    f"{column}-above-{row} | {PART} {column} | {row} > 0 | {COLUMNS[column]}: the bound lies above W₂ at every K "
+    f"({SCHEDULED[row]})."
+    for row in SCHEDULES
+    for column in BOUNDS
+    if (row, column) != (POLYNOMIAL, "special")
+]
+AGREE = [
+    f"lanes-agree-{row.replace('_', '-')} | {PART} agreement | {row} = 1 | W₂ of the public sampler's lanes is the "
+    f"exact one, to 5 % ({label})."
+    for row, label in (SCHEDULED | CONSTANT).items()
+]
+OWN = f"""
+control-leaves | {PART} general | {CONTROL} < 0 | Control: with a step past stability W₂ leaves the general bound.
+sgld-convex | {PART} convex | sgld_bound > 0 | The convex bound of a constant step lies above SGLD's W₂.
+only-the-dimension | {PART} convex | printed > 0 | Entropy-MCMC's bound is SGLD's with the dimension doubled, and lies
+    above the pair's W₂.
+pair-constants | {PART} convex | corrected > 0 | With the joint energy's own constants the bound lies above the pair's
+    W₂.
+"""
+TEXT = "\n".join([*ABOVE, OWN.strip(), *AGREE])
+CLAIMS = rp.stated(TEXT, must_decide=True, scales=rp.NOT_SMOKE, tolerance=TOLERANCE)
 
 
-def settings(scale: str) -> list[Setting]:
+def settings(scale: str) -> list[rp.Setting]:
     plan = PLANS[scale]
     eigenvalues, lrs = (", ".join(f"{v:g}" for v in values) for values in (plan.eigenvalues, plan.lrs))
     return [
-        Setting("target", f"Gaussian, eigenvalues {eigenvalues}", OURS),
-        Setting("start", f"N({plan.start:g}, {plan.start_variance:g}·I)", OURS),
-        Setting("noise on the gradient", f"Gaussian, sd {plan.gradient_sd:g}", OURS),
-        Setting("first step, M", f"{plan.lr:g}, {plan.cycles}", OURS),
-        Setting("step sizes", "Eq. 1; h₀/k; h₀k^-0.55", PUBLISHED),
-        Setting("K", ", ".join(f"{k:,}" for k in plan.steps), OURS),
-        Setting("control", f"Eq. 1 from {plan.outside_lr:g}", OURS),
-        Setting("lanes", f"{plan.lanes:,} in {plan.groups} groups", OURS),
-        Setting("η, constant steps", f"{plan.eta:g}; {lrs}", OURS),
+        rp.Setting("target", f"Gaussian, eigenvalues {eigenvalues}", rp.OURS),
+        rp.Setting("start", f"N({plan.start:g}, {plan.start_variance:g}·I)", rp.OURS),
+        rp.Setting("noise on the gradient", f"Gaussian, sd {plan.gradient_sd:g}", rp.OURS),
+        rp.Setting("first step, M", f"{plan.lr:g}, {plan.cycles}", rp.OURS),
+        rp.Setting("step sizes", "Eq. 1; h₀/k; h₀k^-0.55", rp.PUBLISHED),
+        rp.Setting("K", ", ".join(f"{k:,}" for k in plan.steps), rp.OURS),
+        rp.Setting("control", f"Eq. 1 from {plan.outside_lr:g}", rp.OURS),
+        rp.Setting("lanes", f"{plan.lanes:,} in {plan.groups} groups", rp.OURS),
+        rp.Setting("η, constant steps", f"{plan.eta:g}; {lrs}", rp.OURS),
     ]
 
 
-EXPERIMENTS = (
-    Experiment(
-        **listed("theorem2"),
-        parts=(Part(name=PART, computed=computed),),
-        rows=SCHEDULED | CONSTANT,
-        columns=[
-            Heading(key, f"log₁₀ bound/W₂: {label}" if key in BOUNDS else label, decimals=3)
-            for key, label in COLUMNS.items()
-        ],
-        absent="no such bound is stated for this step",
-        claims=CLAIMS,
-        settings=settings,
-        differences="""
+STUDY = rp.Study(
+    **rp.listed("theorem2"),
+    parts=(rp.Part(name=PART, computed=computed),),
+    rows=SCHEDULED | CONSTANT,
+    columns=[
+        rp.Heading(key, f"log₁₀ bound/W₂: {label}" if key in BOUNDS else label, decimals=3)
+        for key, label in COLUMNS.items()
+    ],
+    absent="no such bound is stated for this step",
+    claims=CLAIMS,
+    settings=settings,
+    differences="""
 smoke: 2,000 lanes of few steps: this only shows that everything runs.
 cpu gpu paper: The paper does not test its bounds. On a Gaussian the law after K steps is known, so that a bound can
     be held against the exact distance and against that of the public samplers' draws.
 cpu gpu paper: Numbers are log₁₀ of a bound over W₂ at the K (for constant steps: the start, step and time) where it
-    is smallest: below 0 the bound is broken. Repeats are the jackknife's pseudo-values of the groups of lanes.
+    is smallest: below 0 the bound lies below W₂. Repeats are the jackknife's pseudo-values of the groups of lanes.
 cpu gpu paper: Theorem 2's constants are derived again from the lemmas that it cites: C₂ is four times the printed
     one, C₀ is without the factor α₀/α_min, and a sum of steps below 1 counts as 1. The column for this step has the
     printed sums of steps and of their squares, and these constants.
 cpu gpu paper: The bounds hold and are far from sharp: theorem 2's is tens to millions of times W₂ and grows with K
     where W₂ falls. Its special case with β > 1 says nothing and is not claimed.
-cpu gpu paper: Entropy-MCMC's theorem 1 takes the joint energy to be as convex and as smooth as the original one. It
-    is not: its least curvature is below half of it. As stated the bound is broken by starts far from the target; with
-    the joint energy's own constants it holds.
+cpu gpu paper: Entropy-MCMC's theorem 1 takes the joint energy to be as convex and as smooth as the original one. On
+    this target its least curvature is below half of the original one. With the original constants the bound lies below
+    W₂ for starts far from the target; with the joint energy's own constants it lies above.
 """,
-        figures=figure(
-            "distances",
-            _draw,
-            name="distances",
-            title="Distance to the target, and the bounds on it",
-            caption="W₂ between the law after K steps and the Gaussian target, exact, beside theorem 2's general "
-            "bound, the same with the sums printed for this step, and the convex bound of appendix G. The "
-            "control lies outside the assumptions: its distance leaves the bound.",
-            alt="Exact W₂ and three bounds against the number of steps for three step sizes and a control",
-        ),
+    figures=rp.figure(
+        "distances",
+        _draw,
+        name="distances",
+        title="Distance to the target, and the bounds on it",
+        caption="W₂ between the law after K steps and the Gaussian target, exact, beside theorem 2's general "
+        "bound, the same with the sums printed for this step, and the convex bound of appendix G. The "
+        "control lies outside the assumptions: its distance leaves the bound.",
+        alt="Exact W₂ and three bounds against the number of steps for three step sizes and a control",
     ),
 )

@@ -14,7 +14,7 @@ from raychains.planning.method_settings import noise_free
 from raychains.planning.presets import arms
 from raychains.planning.presets.arms import ArmList, Planned
 from raychains.tasks import Task
-from raychains.tasks.defaults import defaults_of
+from raychains.tasks.user_defaults import defaults_of
 
 NAMES = {name: method.label for name, method in samplers.METHODS.items()}
 

@@ -21,7 +21,7 @@ from raychains.planning.presets.arms import ArmList, Planned
 from raychains.priors import Centred
 from raychains.schedules import NonCyclical
 from raychains.tasks import Task
-from raychains.tasks.defaults import defaults_of
+from raychains.tasks.user_defaults import defaults_of
 
 SAMPLERS = ("sgld", "psgld", "sghmc")
 """Samplers whose target is exp(−U/T) at any temperature T, with a step on the mean-loss scale."""
@@ -108,7 +108,7 @@ def _chains(options: Local, task: Task, *, lr: float, temperature: float) -> tup
     assert epochs is not None
     integer("batch_size", batch, 1, task.num_data)
     burn_in = layered(options.burn_in, epochs // 5)
-    integer("burn_in", burn_in, 0, epochs - 1, f": of {epochs} epochs one at least is kept")
+    integer("burn_in", burn_in, 0, epochs - 1, f": of {epochs} epochs at least one is kept")
     per_epoch = math.ceil(task.num_data / batch)
     steps, unkept = epochs * per_epoch, burn_in * per_epoch
     most = math.ceil((steps - unkept) / (options.thinning or 1))

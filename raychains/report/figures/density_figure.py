@@ -25,7 +25,7 @@ from raychains.tasks.mixture import AXIS, RADIUS, VARIANCE
 
 LIMIT = 5.2
 """Panels of the mixture show [−5.2, 5.2]²; the little that lies outside counts for the density but is not seen."""
-BINS = 104
+BINS_PER_AXIS = 104
 OUTSIDE, MARGIN = 0.005, 0.1
 """Panels of other targets leave this share of the draws out at either end of an axis, before they are widened by the
 margin."""
@@ -38,18 +38,18 @@ class Window(NamedTuple):
     y: tuple[float, float] = (-LIMIT, LIMIT)
 
     def edges(self, axis: int) -> Array:
-        """The grid's edges along an axis, [BINS + 1]."""
-        return np.linspace(*self[axis], BINS + 1)
+        """The grid's edges along an axis, [bins + 1]."""
+        return np.linspace(*self[axis], BINS_PER_AXIS + 1)
 
     def middles(self, axis: int) -> Array:
-        """The middles of the grid's cells along an axis, [BINS]."""
+        """The middles of the grid's cells along an axis, [bins]."""
         edges = self.edges(axis)
         return (edges[1:] + edges[:-1]) / 2
 
     @property
     def cell(self) -> float:
         """The area of a cell."""
-        return float(np.prod([(high - low) / BINS for low, high in self]))
+        return float(np.prod([(high - low) / BINS_PER_AXIS for low, high in self]))
 
 
 SQUARE = Window()
@@ -100,8 +100,8 @@ def cells(arm: str, density: Array, window: Window = SQUARE) -> list[dict[str, A
 
 def gridded(rows: pd.DataFrame) -> Array:
     """The density [x, y] that `cells` gave as rows."""
-    density = np.zeros((BINS, BINS))
-    at = [np.rint((rows[n] + LIMIT) * BINS / (2 * LIMIT) - 0.5).astype(int) for n in ("theta_1", "theta_2")]
+    density = np.zeros((BINS_PER_AXIS, BINS_PER_AXIS))
+    at = [np.rint((rows[n] + LIMIT) * BINS_PER_AXIS / (2 * LIMIT) - 0.5).astype(int) for n in ("theta_1", "theta_2")]
     density[at[0], at[1]] = rows["density"]
     return density
 

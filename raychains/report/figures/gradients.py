@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from raychains import samplers
 from raychains.core.spec import ChainSpec
@@ -18,13 +17,11 @@ from raychains.inference import results
 from raychains.inference.run_data import RunData
 from raychains.planning import Arm, gradient_evaluations
 from raychains.planning.budget import steps_made
-from raychains.plotting.layout import entry, grid, legend, log_axis
+from raychains.plotting.charts import Axis, Chart, Line, Panel, Style
 from raychains.plotting.style import LINES, MARKERS, Drawing, hue, records
 from raychains.report.figures.schedule_figure import trace
 from raychains.store import RunStore
 
-TICKS = ((1000, (1.0,)), (10, (1.0, 2.0, 5.0)), (0, (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
-"""Ticks of a logarithmic axis, by the least ratio of its ends."""
 SHOWN = {"nll": ("NLL (nats)", 1.0), "error": ("error (%)", 100.0)}
 
 
@@ -60,7 +57,7 @@ def drawing(run: RunData) -> Drawing | None:
         title="Progress by gradient evaluations",
         caption=_caption(run, exact=exact, single=bool(single)),
         alt="Training loss and test metrics of single samples against gradient evaluations for every arm",
-        draw=lambda: _draw(run, curves),
+        draw=_chart(run, curves),
         data=[row for curve in curves for row in _rows(curve)],
     )
 
@@ -141,46 +138,28 @@ def _rows(curve: Curve) -> list[dict[str, Any]]:
     return records({**about, "gradients": curve.gradients, "mean": curve.mean, "sd": curve.sd})
 
 
-def _draw(run: RunData, curves: list[Curve]) -> Figure:
-    shown = list(dict.fromkeys(c.what for c in curves))
-    shown.sort(key=lambda what: (what.endswith("error"), not what.startswith("training")))
-    columns = len(shown) if len(shown) <= 3 else 2
-    figure, axes = grid(len(shown), columns, 2.6, sharex=True)
+def _chart(run: RunData, curves: list[Curve]) -> Chart:
+    of = list(dict.fromkeys(c.what for c in curves))
+    of.sort(key=lambda what: (what.endswith("error"), not what.startswith("training")))
     arms = [a for a in run.comparison.arms if any(c.arm is a for c in curves)]
-    for curve in curves:
-        _plot(axes[shown.index(curve.what)], curve, arms.index(curve.arm))
-    for i, (axis, what) in enumerate(zip(axes, shown, strict=True)):
-        _label(axis, what, negative=any((c.mean < 0).any() for c in curves if c.what == what))
-        axis.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f} k" if value else "0")
-        if i + columns >= len(shown):
-            axis.set_xlabel("Gradient evaluations of a chain")
-            axis.tick_params(labelbottom=True)
-    legend(figure, [entry(a.label, **_style(i)) for i, a in enumerate(arms)], columns=3)
-    return figure
+    shown = []
+    for what in of:
+        kind, _, metric = what.rpartition(" ")
+        name, scale = SHOWN[metric]
+        mine = [c for c in curves if c.what == what]
+        negative = any((c.mean < 0).any() for c in mine)  # as a density's NLL may be
+        y = Axis(label=f"{kind.capitalize()} {name}", scale="linear" if negative else "log")
+        x = Axis(label="Gradient evaluations of a chain", text=lambda v: f"{v / 1000:,.0f} k" if v else "0")
+        marks = [_line(c, arms.index(c.arm), scale, negative) for c in mine]
+        shown.append(Panel(marks=marks, x=x, y=y))
+    return Chart(panels=shown, columns=len(shown) if len(shown) <= 3 else 2, height=2.6, share_x=True)
 
 
-def _label(axis: Any, what: str, *, negative: bool) -> None:
-    """Scale and label the axis of a panel's metric; a density's NLL may be ``negative``."""
-    kind, _, metric = what.rpartition(" ")
-    if not negative:
-        axis.set_yscale("log", nonpositive="clip")
-        low, high = axis.get_ylim()
-        log_axis(axis.yaxis, subs=next(ticks for above, ticks in TICKS if high / low >= above))
-    axis.set_ylabel(f"{kind.capitalize()} {SHOWN[metric][0]}")
-
-
-def _plot(axis: Any, curve: Curve, rank: int) -> None:
-    scale = SHOWN[curve.what.rpartition(" ")[2]][1]
-    style = _style(rank)
-    every = max(1, len(curve.mean) // 10)
-    axis.plot(curve.gradients, curve.mean * scale, markevery=(rank % every, every), **style)
+def _line(curve: Curve, rank: int, scale: float, negative: bool) -> Line:
+    every, mean, band = max(1, len(curve.mean) // 10), curve.mean * scale, None
     if np.isfinite(curve.sd).any():
         low, high = ((curve.mean + sign * curve.sd) * scale for sign in (-1, 1))
-        if not (curve.mean < 0).any():
-            low = np.maximum(low, curve.mean * scale / 10)  # a logarithmic axis ends above nothing
-        axis.fill_between(curve.gradients, low, high, color=style["color"], alpha=0.13, linewidth=0)
-
-
-def _style(rank: int) -> dict[str, Any]:
-    marks = {"linestyle": LINES[rank % len(LINES)], "marker": MARKERS[rank % len(MARKERS)], "markersize": 3.5}
-    return {"color": hue(rank), **marks}
+        band = (low if negative else np.maximum(low, mean / 10), high)  # a logarithmic axis ends above nothing
+    style: Style = {"color": hue(rank), "linestyle": LINES[rank % len(LINES)], "marker": MARKERS[rank % len(MARKERS)]}
+    marked = {**style, "markersize": 3.5, "markevery": (rank % every, every)}
+    return Line(x=curve.gradients, y=mean, style=marked, band=band, label=curve.arm.label)

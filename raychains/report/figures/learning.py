@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import product
+from typing import Any
+
 import numpy as np
-from matplotlib.figure import Figure
 
 from raychains import schedules
 from raychains.core.spec import ChainSpec
 from raychains.evaluation.evaluation import Array
 from raychains.inference.run_data import RunData
 from raychains.planning import Arm
-from raychains.plotting.layout import entry, legend, log_axis, panels
-from raychains.plotting.style import MUTED, Drawing, records
+from raychains.plotting.charts import DOTTED, Axis, Chart, Line, Mark, Panel, Rule
+from raychains.plotting.style import Drawing, records
 
 Curve = tuple[ChainSpec, Arm, Array, Array]
 
@@ -30,7 +32,7 @@ def drawing(run: RunData) -> Drawing | None:
             "that several arms share is drawn in the colour of the arm with the most chains."
         ),
         alt="Training loss against epoch for every chain, by sampler and schedule",
-        draw=lambda: _draw(run, curves),
+        draw=_chart(run, curves),
         data=[
             row
             for spec, arm, x, y in curves
@@ -50,30 +52,22 @@ def _curves(run: RunData) -> list[Curve]:
     return list(found.values())
 
 
-def _draw(run: RunData, curves: list[Curve]) -> Figure:
-    families = list(dict.fromkeys(a.schedule for a in run.comparison.arms))
-    samplers = {arm.name: i for i, panel in enumerate(run.arm_styles.panels) for arm in panel.arms}
-    figure, axes = panels(len(families), len(run.arm_styles.panels), 2.2, sharex=True, sharey=True)
-    borders: set[tuple[int, int, float]] = set()
-    for spec, arm, x, y in curves:
-        row, column = families.index(arm.schedule), samplers[arm.name]
-        colour = run.arm_styles[arm].colour
-        axes[row][column].plot(x, y, color=colour, linewidth=0.9, alpha=0.75, marker="." if len(x) == 1 else "")
-        count = schedules.build(spec.schedule).cycle_count
-        borders |= {(row, column, k * -(-spec.steps // count) / spec.steps_per_epoch) for k in range(1, count)}
-    for row, column, epoch in sorted(borders):
-        axes[row][column].axvline(epoch, color=MUTED, linestyle=":", linewidth=0.9, zorder=1)
+def _chart(run: RunData, curves: list[Curve]) -> Chart:
     losses = np.concatenate([y[np.isfinite(y) & (y != 0)] for *_, y in curves])
-    positive = len(losses) > 0 and losses.min() > 0  # a density's NLL may be negative
-    for family, row_of in zip(families, axes, strict=True):
-        for axis, panel in zip(row_of, run.arm_styles.panels, strict=True):
-            if positive:
-                axis.set_yscale("log")
-                log_axis(axis.yaxis, subs=(1.0,) if losses.max() > 100 * losses.min() else (1.0, 2.0, 5.0))
-            axis.margins(x=0.01)
-            axis.set_title(f"{panel.title}, {family} step size")
-        row_of[0].set_ylabel("Training NLL (nats)")
-    for axis in axes[-1]:
-        axis.set_xlabel("Epoch")
-    legend(figure, [entry(s.label, color=s.colour) for s in run.arm_styles.among(arm for _, arm, _, _ in curves)])
-    return figure
+    scale = "log" if len(losses) and losses.min() > 0 else "linear"  # a density's NLL may be negative
+    shown = []
+    for family, panel in product(dict.fromkeys(a.schedule for a in run.comparison.arms), run.arm_styles.panels):
+        marks, borders = list[Mark](), set[float]()
+        for spec, arm, x, y in curves:
+            if arm.schedule == family and arm in panel.arms:
+                style = run.arm_styles[arm]
+                thin = {"color": style.colour, "linewidth": 0.9, "alpha": 0.75}
+                marks.append(Line(x=x, y=y, style=thin))
+                count = schedules.build(spec.schedule).cycle_count
+                borders |= {k * -(-spec.steps // count) / spec.steps_per_epoch for k in range(1, count)}
+        marks += [Rule(at=epoch, upright=True, style=DOTTED) for epoch in sorted(borders)]
+        y_axis = Axis(label="Training NLL (nats)", scale=scale)
+        shown.append(Panel(marks=marks, x=Axis(label="Epoch"), y=y_axis, title=f"{panel.title}, {family} step size"))
+    legend = [(style.label, {"color": style.colour}) for style in run.arm_styles.among(arm for _, arm, _, _ in curves)]
+    of: Any = {"share_x": True, "share_y": True, "legend": legend, "legend_columns": 2}
+    return Chart(panels=shown, columns=len(run.arm_styles.panels), height=2.2, **of)

@@ -8,24 +8,22 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow.compute as pc
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from scipy import stats
 
 from raychains.evaluation.evaluation import Array
 from raychains.inference.run_data import RunData
 from raychains.measures import panels
 from raychains.planning import Arm
-from raychains.plotting import layout
-from raychains.plotting.style import ALARM, INK, MUTED, Drawing
+from raychains.plotting.charts import DASHED, DOT, SHADE, Axis, Bars, Chart, Line, Mark, Panel, Rule
+from raychains.plotting.style import ALARM, MUTED, Drawing
 
 NEEDED = ("target", "mean", "std", "pit")
 SHOWN = 150
 """Examples at most whose intervals are drawn: more would hide each other."""
 LEVEL = 0.9
-BINS = 10
+PIT_BINS = 10
 LEVELS = tuple(k / 20 for k in range(1, 20))
 
 
@@ -88,7 +86,7 @@ def intervals(run: RunData) -> Drawing | None:
             f"target, {some}{_of_one(run)}. Intervals that do not reach the diagonal miss their target."
         ),
         alt="Predictive intervals against targets for every arm, with the diagonal of exact predictions",
-        draw=lambda: _draw_intervals(run, found, data),
+        draw=_intervals(run, found, data),
         data=data,
     )
 
@@ -104,27 +102,31 @@ def _chosen(one: Predicted) -> Array:
     return order[np.unique(np.linspace(0, len(order) - 1, min(SHOWN, len(order))).round().astype(int))]
 
 
-def _draw_intervals(run: RunData, found: list[Predicted], data: list[dict[str, Any]]) -> Figure:
-    figure, axes = layout.grid(len(found), panels.COLUMNS if len(found) > 2 else 2, 2.9, sharex=True, sharey=True)
-    for axis, one in zip(axes, found, strict=True):
-        mine = [row for row in data if row["arm"] == one.arm.name]
-        for inside, colour in ((True, run.arm_styles[one.arm].colour), (False, ALARM)):
-            some = [row for row in mine if (row["low"] <= row["target"] <= row["high"]) == inside]
-            x, mean, low, high = ([row[name] for row in some] for name in ("target", "mean", "low", "high"))
-            axis.vlines(x, low, high, color=colour, linewidth=0.9, alpha=0.5)
-            axis.plot(x, mean, "o", color=colour, markersize=2.6)
-        targets = [row["target"] for row in mine]
-        ends = [min(targets), max(targets)]
-        axis.plot(ends, ends, color=INK, linestyle=layout.DASHED, linewidth=0.9, zorder=1)
-        axis.set(xlabel="Target", title=layout.wrapped(one.arm.label, 26, 9))
-    axes[0].set_ylabel("Predicted")
-    handles = [
-        layout.dot_entry("mean, and interval with the target"),
-        layout.dot_entry("without it", color=ALARM),
-        layout.dashed_entry("exact predictions"),
+def _intervals(run: RunData, found: list[Predicted], data: list[dict[str, Any]]) -> Chart:
+    shown = []
+    for i, one in enumerate(found):
+        mine = pd.DataFrame([row for row in data if row["arm"] == one.arm.name])
+        inside = (mine["low"] <= mine["target"]) & (mine["target"] <= mine["high"])
+        marks: list[Mark] = []
+        for some, colour in ((mine[inside], run.arm_styles[one.arm].colour), (mine[~inside], ALARM)):
+            style, bars = {**DOT, "color": colour, "markersize": 2.6}, {"linewidth": 0.9, "alpha": 0.5}
+            marks.append(
+                Line(x=some["target"], y=some["mean"], style=style, upright=(some["low"], some["high"]), bars=bars)
+            )
+        ends = [mine["target"].min(), mine["target"].max()]
+        marks.append(Line(x=ends, y=ends, style=DASHED))
+        y = Axis(label="" if i else "Predicted")
+        shown.append(Panel(marks=marks, x=Axis(label="Target"), y=y, title=one.arm.label))
+    legend = [
+        ("mean, and interval with the target", DOT),
+        ("without it", {**DOT, "color": ALARM}),
+        ("exact predictions", DASHED),
     ]
-    layout.legend(figure, handles, columns=3)
-    return figure
+    return Chart(panels=shown, columns=_columns(found), height=2.9, share_x=True, share_y=True, legend=legend)
+
+
+def _columns(found: list[Predicted]) -> int:
+    return panels.COLUMNS if len(found) > 2 else 2
 
 
 def pit(run: RunData) -> Drawing | None:
@@ -134,8 +136,8 @@ def pit(run: RunData) -> Drawing | None:
         return None
     data: list[dict[str, Any]] = []
     for one in found:
-        counts, edges = np.histogram(one.pits, bins=BINS, range=(0, 1))
-        low, high = stats.binom.interval(0.95, len(one.pits), 1 / BINS)
+        counts, edges = np.histogram(one.pits, bins=PIT_BINS, range=(0, 1))
+        low, high = stats.binom.interval(0.95, len(one.pits), 1 / PIT_BINS)
         for k, count in enumerate(counts.tolist()):
             row = {"arm": one.arm.name, "lower": float(edges[k]), "upper": float(edges[k + 1]), "count": count}
             data.append({**row, "low": float(low), "high": float(high)})
@@ -143,33 +145,31 @@ def pit(run: RunData) -> Drawing | None:
         name="pit",
         title="PIT: the predictive's distribution function at the targets",
         caption=(
-            f"Targets in {BINS} intervals of equal predicted probability{_of_one(run)}: uniform where the predictive "
-            "is calibrated. A hump in the middle: intervals are too wide; high ends: too narrow; a slope: predictions "
-            "are shifted. Grey: where 95 % of the counts of a calibrated predictive lie."
+            f"Targets in {PIT_BINS} intervals of equal predicted probability{_of_one(run)}: uniform where the "
+            "predictive is calibrated. A hump in the middle: intervals are too wide; high ends: too narrow; a slope: "
+            "predictions are shifted. Grey: where 95 % of the counts of a calibrated predictive lie."
         ),
         alt="Histogram of the probability integral transform for every arm, with the band of a calibrated predictive",
-        draw=lambda: _draw_pit(run, found, data),
+        draw=_pit(run, found, data),
         data=data,
     )
 
 
-def _draw_pit(run: RunData, found: list[Predicted], data: list[dict[str, Any]]) -> Figure:
-    figure, axes = layout.grid(len(found), panels.COLUMNS if len(found) > 2 else 2, 2.3, sharex=True)
-    for axis, one in zip(axes, found, strict=True):
-        mine = [row for row in data if row["arm"] == one.arm.name]
-        axis.axhspan(mine[0]["low"], mine[0]["high"], color=MUTED, alpha=0.25, linewidth=0)
-        middles = [(row["lower"] + row["upper"]) / 2 for row in mine]
-        axis.bar(middles, [row["count"] for row in mine], 0.88 / BINS, color=run.arm_styles[one.arm].colour)
-        axis.axhline(len(one.pits) / BINS, color=INK, linestyle=layout.DASHED, linewidth=0.9)
-        axis.set(xlim=(0, 1), xlabel="Predicted probability of less", title=layout.wrapped(one.arm.label, 26, 9))
-        axis.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-    axes[0].set_ylabel("Targets")
-    handles = [
-        layout.dashed_entry("calibrated, on average"),
-        Patch(color=MUTED, alpha=0.25, label="and 95 % of the time"),
-    ]
-    layout.legend(figure, handles)
-    return figure
+def _pit(run: RunData, found: list[Predicted], data: list[dict[str, Any]]) -> Chart:
+    shown = []
+    for i, one in enumerate(found):
+        mine = pd.DataFrame([row for row in data if row["arm"] == one.arm.name])
+        low, high = mine[["low", "high"]].iloc[0]
+        bars, middles = {"color": run.arm_styles[one.arm].colour}, (mine["lower"] + mine["upper"]) / 2
+        marks: list[Mark] = [
+            Rule(at=(low + high) / 2, width=high - low, style=SHADE),
+            Bars(x=middles, height=mine["count"], width=0.88 / PIT_BINS, style=bars),
+            Rule(at=len(one.pits) / PIT_BINS),
+        ]
+        x = Axis(label="Predicted probability of less", low=0, high=1, ticks={0: "0", 0.5: "0.5", 1: "1"})
+        shown.append(Panel(marks=marks, x=x, y=Axis(label="" if i else "Targets"), title=one.arm.label))
+    legend = [("calibrated, on average", DASHED), ("and 95 % of the time", SHADE)]
+    return Chart(panels=shown, columns=_columns(found), height=2.3, share_x=True, legend=legend)
 
 
 def coverage(run: RunData) -> Drawing | None:
@@ -191,30 +191,25 @@ def coverage(run: RunData) -> Drawing | None:
             "calibrated predictive lie, at each probability by itself."
         ),
         alt="Covered share of targets against the nominal probability of intervals for every arm, with the diagonal",
-        draw=lambda: _draw_coverage(run, found, data),
+        draw=_coverage(run, found, data),
         data=data,
     )
 
 
-def _draw_coverage(run: RunData, found: list[Predicted], data: list[dict[str, Any]]) -> Figure:
-    looks = run.arm_styles
-    by_arm = {one.arm.name: one for one in found}
-    shown = [panel for panel in looks.panels if any(arm.name in by_arm for arm in panel.arms)]
-    figure, axes = layout.panels(1, len(shown), 2.9, sharey=True)
-    for axis, panel in zip(axes[0], shown, strict=True):
-        mine = [by_arm[arm.name] for arm in panel.arms if arm.name in by_arm]
-        _band(axis, min(len(one.pits) for one in mine))
+def _coverage(run: RunData, found: list[Predicted], data: list[dict[str, Any]]) -> Chart:
+    shown = []
+    for panel in run.arm_styles.panels:
+        mine = [one for one in found if one.arm in panel.arms]
+        if not mine:
+            continue
+        count = min(len(one.pits) for one in mine)
+        low, high = (ends / count for ends in stats.binom.interval(0.95, count, np.array(LEVELS)))
+        marks: list[Mark] = [Line(x=LEVELS, y=LEVELS, style={"color": MUTED, "linewidth": 0}, band=(low, high))]
         for one in mine:
-            shares = [row["covered"] for row in data if row["arm"] == one.arm.name]
-            looks[one.arm].plot(axis, LEVELS, shares, size=3.5)
-        axis.plot([0, 1], [0, 1], color=INK, linestyle=layout.DASHED, linewidth=0.9, zorder=1)
-        axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="Nominal probability", title=panel.title)
-    axes[0][0].set_ylabel("Share of targets inside")
-    handles = [look.handle(markers=True) for look in looks.among(one.arm for one in found)]
-    layout.legend(figure, [*handles, layout.dashed_entry("calibrated")])
-    return figure
-
-
-def _band(axis: Axes, count: int) -> None:
-    low, high = stats.binom.interval(0.95, count, np.array(LEVELS))
-    axis.fill_between(LEVELS, low / count, high / count, color=MUTED, alpha=0.25, linewidth=0)
+            shares, style = [row["covered"] for row in data if row["arm"] == one.arm.name], run.arm_styles[one.arm]
+            marks.append(Line(x=LEVELS, y=shares, style=style.style(size=3.5), label=style.label))
+        marks.append(Line(x=[0, 1], y=[0, 1], style=DASHED))
+        x, y = (Axis(label=text, low=0, high=1) for text in ("Nominal probability", "Share of targets inside"))
+        shown.append(Panel(marks=marks, x=x, y=y, title=panel.title))
+    legend = [("calibrated", DASHED)]
+    return Chart(panels=shown, columns=len(shown), height=2.9, share_y=True, legend=legend, legend_columns=2)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
 from raychains import schedules
 from raychains.core.spec import ChainSpec
 from raychains.evaluation.evaluation import Array, Metric
 from raychains.inference.run_data import RunData
 from raychains.planning import Arm
-from raychains.plotting.layout import COUNT, legend, log_axis, panels
-from raychains.plotting.style import MUTED, Drawing, records
+from raychains.plotting.charts import DOTTED, SHADE, Axis, Chart, Line, Mark, Panel, Rule
+from raychains.plotting.style import Drawing, records
 from raychains.report.reference_values import MODES, expected_modes, is_mixture
 
 ONE_PER_CYCLE = ("atmc", "sgnht")
@@ -70,7 +66,7 @@ def drawing(run: RunData) -> Drawing | None:
         title=f"{'Modes' if mixture else names} against {'draws' if run.by_blocks else 'the number of samples'}",
         caption=text + band,
         alt=f"{names} against the number of samples for every arm",
-        draw=lambda: _samples(run, curves),
+        draw=_samples(run, curves),
         data=[row for curve in curves for row in curve.rows("draws" if run.by_blocks else "samples")],
     )
 
@@ -102,7 +98,7 @@ def cycles(run: RunData) -> Drawing | None:
         title="Ensembles of the first cycles and single samples",
         caption=text,
         alt=f"{names} against the number of cycles for every arm, beside single samples",
-        draw=lambda: _cycles(run, curves),
+        draw=_cycles(run, curves),
         data=[
             {**row, **dict(zip(("single_mean", "single_sd"), c.single or (None, None), strict=True))}
             for c in curves
@@ -133,17 +129,16 @@ def _of_cycles(run: RunData) -> list[Curve]:
     return found
 
 
-def _panels(run: RunData, curves: Sequence[Curve]) -> tuple[Figure, dict[int, Axes], list[list[Axes]]]:
-    """A row per metric and a column per sampler: the figure, each curve's panel, and all panels."""
-    metrics = list(dict.fromkeys(c.metric for c in curves))
-    shown = [p for p in run.arm_styles.panels if any(c.arm in p.arms for c in curves)]
-    figure, axes = panels(len(metrics), len(shown), 2.4 if len(metrics) > 1 else 3.0, sharex="col", sharey="row")
-    column = {arm.name: i for i, panel in enumerate(shown) for arm in panel.arms}
-    for panel, axis in zip(shown, axes[0], strict=True):
-        axis.set_title(panel.title)
-    for metric, row in zip(metrics, axes, strict=True):
-        row[0].set_ylabel(metric.label)
-    return figure, {i: axes[metrics.index(c.metric)][column[c.arm.name]] for i, c in enumerate(curves)}, axes
+def _chart(run: RunData, curves: Sequence[Curve], marks: Callable[[Curve], Iterable[Mark]], x: Axis, y: Axis) -> Chart:
+    """A row per metric and a column per sampler."""
+    metrics, shown = list(dict.fromkeys(c.metric for c in curves)), list[Panel]()
+    of = [p for p in run.arm_styles.panels if any(c.arm in p.arms for c in curves)]
+    for metric, panel in product(metrics, of):
+        mine = [mark for c in curves if c.metric == metric and c.arm in panel.arms for mark in marks(c)]
+        title = panel.title if metric is metrics[0] else ""
+        shown.append(Panel(marks=mine, x=x, y=replace(y, label=metric.label), title=title))
+    height = 2.4 if len(metrics) > 1 else 3.0
+    return Chart(panels=shown, columns=len(of), height=height, share_x="col", share_y="row", legend_columns=2)
 
 
 def _curves(run: RunData) -> Iterator[Curve]:
@@ -156,51 +151,39 @@ def _curves(run: RunData) -> Iterator[Curve]:
                 yield Curve(arm, metric, x, mean, error)
 
 
-def _samples(run: RunData, curves: Sequence[Curve]) -> Figure:
-    figure, places, axes = _panels(run, curves)
-    for i, curve in enumerate(curves):
-        axis, style, scale = places[i], run.arm_styles[curve.arm], curve.metric.scale
-        colour = style.colour
-        lone = style.marker if len(curve.x) == 1 else ""
-        axis.plot(curve.x, curve.mean * scale, color=colour, linestyle=style.line, marker=lone)
+def _samples(run: RunData, curves: Sequence[Curve]) -> Chart:
+    mixture = is_mixture(run.comparison)
+
+    def marks(curve: Curve) -> Iterator[Mark]:
+        style, scale, band = run.arm_styles[curve.arm], curve.metric.scale, None
         if np.isfinite(curve.error).any():
-            low, high = ((curve.mean + sign * curve.error) * scale for sign in (-1, 1))
-            axis.fill_between(curve.x, low, high, color=colour, alpha=0.18, linewidth=0)
-        expected = expected_modes(curve.arm) if is_mixture(run.comparison) and curve.metric.name == "modes" else None
+            band = tuple((curve.mean + sign * curve.error) * scale for sign in (-1, 1))
+        yield Line(x=curve.x, y=curve.mean * scale, style=style.style(), label=style.label, band=band)
+        expected = expected_modes(curve.arm) if mixture and curve.metric.name == "modes" else None
         if expected is not None:
-            axis.plot([0, curve.x[-1]], [expected] * 2, color=colour, linestyle=":", linewidth=1, zorder=1)
-    for axis in chain(*axes):
-        if run.by_blocks:
-            axis.xaxis.set_major_formatter(COUNT)
-            axis.set_ylim(0, max(MODES * 1.04 if is_mixture(run.comparison) else 0.0, axis.get_ylim()[1]))
-        else:
-            axis.set_xscale("log")
-            log_axis(axis.xaxis)
-    for axis in axes[-1]:
-        axis.set_xlabel("Draws of all chains" if run.by_blocks else "Samples of all chains")
-    legend(figure, [style.handle() for style in run.arm_styles.among(c.arm for c in curves)])
-    return figure
+            yield Rule(at=expected, ends=(0, curve.x[-1]), style={**DOTTED, "color": style.colour, "zorder": 1})
+
+    if not run.by_blocks:
+        return _chart(run, curves, marks, Axis(label="Samples of all chains", scale="log", whole=True), Axis())
+    most = max(float(np.nanmax(c.mean) * c.metric.scale) for c in curves)
+    y = Axis(low=0, high=max(MODES * 1.04 if mixture else 0.0, 1.08 * most))
+    return _chart(run, curves, marks, Axis(label="Draws of all chains", text="{:,.0f}".format), y)
 
 
-def _cycles(run: RunData, curves: Sequence[Curve]) -> Figure:
-    figure, places, axes = _panels(run, curves)
-    for i, curve in enumerate(curves):
-        axis, style, scale = places[i], run.arm_styles[curve.arm], curve.metric.scale
-        colour, error = style.colour, curve.error * scale if np.isfinite(curve.error).any() else None
-        marks: dict[str, Any] = {"marker": style.marker, "markersize": 3.5, "linestyle": style.line}
-        axis.errorbar(curve.x, curve.mean * scale, yerr=error, elinewidth=0.9, color=colour, **marks)
+def _cycles(run: RunData, curves: Sequence[Curve]) -> Chart:
+    def marks(curve: Curve) -> Iterator[Mark]:
+        style, scale, upright = run.arm_styles[curve.arm], curve.metric.scale, None
+        if np.isfinite(curve.error).any():
+            upright = tuple((curve.mean + sign * curve.error) * scale for sign in (-1, 1))
+        look = style.style(size=3.5)
+        yield Line(x=curve.x, y=curve.mean * scale, style=look, label=style.label, upright=upright)
         if curve.single is not None:
             mean, sd = (v * scale for v in curve.single)
-            axis.axhspan(mean - sd, mean + sd, color=colour, alpha=0.14, linewidth=0, zorder=0)
-            axis.axhline(mean, color=colour, linewidth=0.9, linestyle=style.line, alpha=0.8, zorder=1)
-    for axis in axes[-1]:
-        axis.set_xlabel("Cycles of each chain")
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
-    entries: list[Any] = [k.handle(markers=True) for k in run.arm_styles.among(c.arm for c in curves)]
-    if any(c.single for c in curves):
-        entries.append(Patch(color=MUTED, alpha=0.25, linewidth=0, label="single samples, mean ± sd"))
-    legend(figure, entries)
-    return figure
+            yield Rule(at=mean, width=2 * sd, style={"color": style.colour, "alpha": 0.14, "zorder": 0})
+            yield Rule(at=mean, style={"color": style.colour, "linewidth": 0.9, "linestyle": style.line, "alpha": 0.8})
+
+    made = _chart(run, curves, marks, Axis(label="Cycles of each chain", ticks=8, whole=True), Axis())
+    return replace(made, legend=[("single samples, mean ± sd", SHADE)] if any(c.single for c in curves) else [])
 
 
 def mean_and_error(curves: pd.DataFrame, metric: str) -> tuple[Array, Array, Array]:

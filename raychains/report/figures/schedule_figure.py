@@ -7,20 +7,20 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from raychains import schedules
 from raychains.core.spec import Part
 from raychains.evaluation.evaluation import Array
 from raychains.inference.run_data import RunData
 from raychains.planning import Arm
+from raychains.plotting import charts
 from raychains.plotting.arm_styles import Panel
-from raychains.plotting.layout import COUNT, dot_entry, entry, legend, panels
+from raychains.plotting.charts import DOT, Axis, Chart, Line, Mark, Style
 from raychains.plotting.style import MUTED, Drawing, records
 
 POINTS = 3000
 """Most points of a drawn curve."""
+EXPLORING: Style = {"linestyle": (0, (3, 1.5)), "linewidth": 1.1}
 MARKS = 200
 """Most kept draws that are marked one by one."""
 
@@ -48,7 +48,7 @@ def drawing(run: RunData) -> Drawing:
             f"exploration or burn-in without noise; solid: sampling. {kept}."
         ),
         alt=f"Step size against {run.comparison.unit} for every schedule of the run, with its stages",
-        draw=lambda: _draw(run),
+        draw=_chart(run),
         data=[row for panel in run.arm_styles.panels for arm in _schedules(panel) for row in _points(arm)],
     )
 
@@ -92,40 +92,37 @@ def _schedules(panel: Panel) -> list[Arm]:
     return list(found.values())
 
 
-def _draw(run: RunData) -> Figure:
-    shown = run.arm_styles.panels
-    figure, axes = panels(1, len(shown), 2.7)
-    exploring: dict[str, Any] = {"linestyle": (0, (3, 1.5)), "linewidth": 1.1}
-    handles: dict[str, Line2D] = {}
-    dots = False
-
+def _chart(run: RunData) -> Chart:
     def named(arm: Arm) -> str:
         return f"{arm.schedule}, {arm.length:,} {run.comparison.unit}"
 
+    panels = run.arm_styles.panels
     # Several schedules of one panel that are called alike, as of an ablation of β, have the names of their arms.
-    alike = {name for panel in shown for name, n in Counter(map(named, _schedules(panel))).items() if n > 1}
-    for axis, panel in zip(axes[0], shown, strict=True):
+    alike = {name for panel in panels for name, n in Counter(map(named, _schedules(panel))).items() if n > 1}
+    shown, stages = (
+        [],
+        [("without noise", {"color": MUTED, **EXPLORING}), ("sampling", {"color": MUTED, "linewidth": 2})],
+    )
+    arms = dict[str, Style]()
+    for panel in panels:
+        marks: list[Mark] = []
         for arm in _schedules(panel):
-            spec, colour = arm.chains[0][0], run.arm_styles[arm].colour
+            spec, colour = arm.chains[0][0], {"color": run.arm_styles[arm].colour}
             curve = trace(spec.schedule)
             x = curve.step / spec.steps_per_epoch
             for c in np.unique(curve.cycle):
                 hot = (curve.cycle == c) & curve.sampling
                 cold = (curve.cycle == c) & ~curve.sampling
                 cold[np.flatnonzero(hot)[:1]] = True  # both stages meet there
-                axis.plot(x[cold], curve.lr[cold], color=colour, alpha=0.8, **exploring)
-                axis.plot(x[hot], curve.lr[hot], color=colour, linewidth=2)
+                marks.append(Line(x=x[cold], y=curve.lr[cold], style={**colour, **EXPLORING, "alpha": 0.8}))
+                marks.append(Line(x=x[hot], y=curve.lr[hot], style={**colour, "linewidth": 2}))
             if len(curve.kept_step) <= MARKS:
-                dots = True
-                kept = curve.kept_step / spec.steps_per_epoch
-                axis.plot(kept, curve.kept_lr, "|", color=colour, markersize=8, markeredgewidth=0.9, clip_on=False)
-            label = run.arm_styles[arm].label if named(arm) in alike else named(arm)
-            handles.setdefault(label, entry(label, color=colour, linewidth=2))
-        axis.set(title=panel.title, xlabel=run.unit.capitalize(), ylabel="Step size lr")
-        axis.set_ylim(bottom=0)
-        axis.margins(x=0.01)
-        axis.xaxis.set_major_formatter(COUNT)
-    stages = [entry("without noise", color=MUTED, **exploring), entry("sampling", color=MUTED, linewidth=2)]
-    stages += [dot_entry("kept draw", marker="|", markersize=8)] * dots
-    legend(figure, [*handles.values(), *stages], columns=3)
-    return figure
+                stages = [*stages[:2], ("kept draw", {**DOT, "marker": "|", "markersize": 8})]
+                stroke = {**DOT, **colour, "marker": "|", "markersize": 8, "markeredgewidth": 0.9, "clip_on": False}
+                marks.append(Line(x=curve.kept_step / spec.steps_per_epoch, y=curve.kept_lr, style=stroke))
+            arms.setdefault(
+                run.arm_styles[arm].label if named(arm) in alike else named(arm), {**colour, "linewidth": 2}
+            )
+        x_axis, y = Axis(label=run.unit.capitalize(), text="{:,.0f}".format), Axis(label="Step size lr", low=0)
+        shown.append(charts.Panel(marks=marks, x=x_axis, y=y, title=panel.title))
+    return Chart(panels=shown, columns=len(shown), height=2.7, legend=[*arms.items(), *stages])

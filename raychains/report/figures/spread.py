@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from raychains.evaluation.evaluation import Array, Metric
 from raychains.inference.run_data import RunData
 from raychains.planning import Arm
-from raychains.plotting.layout import apart, dot_entry, entry, legend, measure, per_arm
-from raychains.plotting.style import ALARM, INK, Drawing
+from raychains.plotting.charts import DOT, HOLLOW, Axis, Chart, Line, Mark, Rule, Style, dots, in_lines
+from raychains.plotting.layout import measure
+from raychains.plotting.style import ALARM, INK, MUTED, Drawing
 from raychains.report.reference_values import expected_modes, is_mixture
 
 
@@ -32,6 +30,10 @@ class Repeats:
     expected: Mapping[str, float] = field(default_factory=dict)
 
 
+MEAN: Style = {"color": INK, "linewidth": 1.2, "marker": "|", "markersize": 11, "markeredgewidth": 1.6, "zorder": 4}
+PUBLISHED: Style = {**DOT, "color": ALARM, "marker": "x", "markersize": 6, "markeredgewidth": 1.5, "zorder": 5}
+EXACT: Style = {**DOT, **HOLLOW, "color": INK, "marker": "D", "markersize": 7, "zorder": 5}
+ENTRIES = {"mean ± standard error": MEAN, "published": PUBLISHED, "exact theory": EXACT}
 POINTS = "One point per repeat; the bar is the mean, its ends ± one standard error. "
 
 
@@ -45,7 +47,7 @@ def drawing(run: RunData) -> Drawing | None:
         title="Every repeat" if run.repeated else "Every arm",
         caption=(POINTS if run.repeated else "") + f"{measured}.",
         alt="Each metric's value in every repeat of every arm, with mean and standard error",
-        draw=lambda: _draw(run),
+        draw=_chart(run),
         data=[
             {"arm": row["arm"], "repeat": row["repeat"], **{m.name: row[m.name] for m in run.metrics}}
             for row in run.results.to_dict("records")
@@ -60,7 +62,7 @@ def of_arm(run: RunData, arm: Arm, colour: str, shape: str) -> Repeats:
     return Repeats(arm.label, colour, shape, values)
 
 
-def _draw(run: RunData) -> Figure:
+def _chart(run: RunData) -> Chart:
     arms = []
     for arm in run.comparison.arms:
         style = run.arm_styles[arm]
@@ -68,44 +70,42 @@ def _draw(run: RunData) -> Figure:
         modes = expected_modes(arm) if is_mixture(run.comparison) else None
         own = of_arm(run, arm, style.colour, style.marker)
         arms.append(replace(own, published=published, expected={} if modes is None else {"modes": modes}))
-    figure, _ = draw(run.metrics, arms)
-    names = {m.name for m in run.metrics}
-    marks = [dot_entry("a repeat")]
-    if any(len(values) > 1 for arm in arms for values in arm.values.values()):
-        marks.append(entry("mean ± standard error", color=INK, marker="|", markersize=9, linewidth=1.2))
-    if any(names & set(arm.published) for arm in arms):
-        marks.append(dot_entry("published", color=ALARM, marker="x", markersize=6))
-    if any(names & set(arm.expected) for arm in arms):
-        marks.append(dot_entry("exact theory", color=INK, marker="D", markerfacecolor="none", markersize=6))
-    legend(figure, marks, columns=4)
-    return figure
+    return chart(run.metrics, arms, [("a repeat", DOT)], legend_columns=4)
 
 
-def draw(metrics: Sequence[Metric], arms: Sequence[Repeats]) -> tuple[Figure, list[Axes]]:
-    """A panel per metric with a line per arm: repeats, mean ± standard error, published and expected values."""
-    figure, axes = per_arm([arm.label for arm in arms], len(metrics))
-    for axis, metric in zip(axes, metrics, strict=True):
-        for y, arm in enumerate(arms):
-            _arm(axis, y, arm, metric)
-        axis.set_xlabel(measure(metric))
-        axis.xaxis.set_major_locator(MaxNLocator(6))
-        axis.margins(x=0.06)
-    return figure, axes
+def chart(
+    metrics: Sequence[Metric],
+    arms: Sequence[Repeats],
+    legend: Sequence[tuple[str, Style]],
+    rules: Sequence[float] = (),
+    **settings: Any,
+) -> Chart:
+    """A panel per metric with a line per arm: repeats, mean ± standard error, published and expected values.
+
+    Args:
+        metrics, arms: what is drawn.
+        legend: entries of the repeats.
+        rules: places between lines at which the panels are ruled.
+        settings: of the chart.
+    """
+    of = [(m, [mark for line, arm in enumerate(arms) for mark in _marks(line, arm, m)]) for m in metrics]
+    parted: list[Mark] = [Rule(at=place, style={"color": MUTED, "linewidth": 0.7}) for place in rules]
+    shown = [(Axis(label=measure(metric), ticks=6), [*parted, *marks]) for metric, marks in of]
+    styles = [mark.style for _, marks in of for mark in marks]
+    entries = [(name, style) for name, style in ENTRIES.items() if any(style is drawn for drawn in styles)]
+    return in_lines([arm.label for arm in arms], shown, legend=[*legend, *entries], **settings)
 
 
-def _arm(axis: Axes, y: int, arm: Repeats, metric: Metric) -> None:
+def _marks(line: int, arm: Repeats, metric: Metric) -> Iterator[Line]:
     values = arm.values.get(metric.name, np.empty(0)) * metric.scale
-    dots: dict[str, Any] = {"alpha": 0.75, "markersize": 4.5, "markeredgewidth": 0}
-    axis.plot(values, y + apart(len(values), 0.16), arm.marker, color=arm.colour, **dots)
+    yield dots(line, values, {"color": arm.colour, "marker": arm.marker}, apart=0.16)
     if len(values) > 1:
-        error = values.std(ddof=1) / np.sqrt(len(values))
-        axis.errorbar(values.mean(), y, xerr=error, color=INK, linewidth=1.2, capsize=3, capthick=1.2, zorder=4)
-        axis.plot(values.mean(), y, "|", color=INK, markersize=11, markeredgewidth=1.6, zorder=4)
-    if metric.name in arm.published:
-        axis.plot(arm.published[metric.name], y, "x", color=ALARM, markersize=6, markeredgewidth=1.5, zorder=5)
-    if metric.name in arm.expected:
-        hollow: dict[str, Any] = {"markerfacecolor": "none", "markersize": 7, "markeredgewidth": 1}
-        axis.plot(arm.expected[metric.name], y, "D", color=INK, zorder=5, **hollow)
+        mean, error = values.mean(), values.std(ddof=1) / np.sqrt(len(values))
+        ends, bars = (mean - error, mean + error), {"color": INK, "alpha": 1, "zorder": 4}
+        yield Line(x=[mean], y=[line], style=MEAN, level=ends, bars=bars)
+    for found, style in ((arm.published, PUBLISHED), (arm.expected, EXACT)):
+        if metric.name in found:
+            yield Line(x=[found[metric.name]], y=[line], style=style)
 
 
 def number(text: str) -> float | None:

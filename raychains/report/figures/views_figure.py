@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from raychains.evaluation.evaluation import Metric
 from raychains.inference.run_data import RunData
 from raychains.planning import Arm
-from raychains.plotting.layout import apart, dot_entry, entry, legend, measure, panels
+from raychains.plotting.charts import DOT, Axis, Chart, Line, Mark, Panel, Rule, Style
+from raychains.plotting.layout import apart, measure
 from raychains.plotting.style import INK, MUTED, Drawing
 from raychains.report.run_tables import Kind, kinds, view_metrics
 
 PANELS = 2
 """Metrics that are drawn: the first ones, for classifiers error and NLL."""
+WHOLE: Style = {"color": INK, "linewidth": 1.4, "zorder": 2}
 MANY = 60
 """Dots of a row from which on they are small."""
 
@@ -41,63 +40,52 @@ def drawing(run: RunData) -> Drawing | None:
             "the test points, samples held."
         ),
         alt=f"{names} of the predictives of single samples, cycles and chains of every arm, beside the ensemble's",
-        draw=lambda: _draw(run, found, metrics),
+        draw=_chart(run, found, metrics),
         data=run.views[[c for c in columns if c in run.views.columns]].to_dict("records"),
     )
 
 
-def _draw(run: RunData, found: list[Kind], metrics: tuple[Metric, ...]) -> Figure:
-    arms: dict[str, list[Kind]] = {}
-    for kind in found:
-        arms.setdefault(kind.arm.name, []).append(kind)
-    count = len(found) + len(arms)
-    figure, (axes,) = panels(1, len(metrics), 0.24 * count + 0.6, sharey=True)
-    ticks: list[tuple[float, str]] = []
-    heads: list[tuple[float, str]] = []
-    y = 0
-    for own in arms.values():
-        heads.append((y, own[0].arm.label))
-        for i, kind in enumerate(own, start=1):
-            ticks.append((y + i, kind.label))
-            for axis, metric in zip(axes, metrics, strict=True):
-                _dots(axis, kind, metric, y + i, run.arm_styles[kind.arm].colour)
-        for axis, metric in zip(axes, metrics, strict=True):
-            if (value := ensemble(run, own[0].arm, metric)) is not None:
-                ends_at = (y + 0.5, y + len(own) + 0.5)
-                axis.plot([value * metric.scale] * 2, ends_at, color=INK, linewidth=1.4, zorder=2)
-        y += len(own) + 1
-    for axis, metric in zip(axes, metrics, strict=True):
-        axis.set_xlabel(measure(metric))
-        axis.set_yticks([at for at, _ in ticks], [text for _, text in ticks])
-        axis.set_ylim(count - 0.4, -0.6)
-        axis.grid(True, axis="y", linewidth=0.4)
-        axis.tick_params(axis="y", length=0)
-        axis.xaxis.set_major_locator(MaxNLocator(5))
-        axis.margins(x=0.04)
-        for at, label in heads:
-            short = textwrap.shorten(label, 44, placeholder="…")
-            text: Any = {"fontsize": 8.5, "fontweight": "bold", "va": "center", "ha": "left"}
-            if axis is axes[0]:
-                axis.text(0.005, at, short, transform=axis.get_yaxis_transform(), **text)
-            if at:
-                axis.axhline(at - 0.5, color=MUTED, linewidth=0.7)
-    legend(figure, [dot_entry("a view"), entry("all samples, equal weights", color=INK, linewidth=1.4)])
-    return figure
+def _chart(run: RunData, found: list[Kind], metrics: tuple[Metric, ...]) -> Chart:
+    names, heads = dict[float, str](), dict[float, str]()
+    marks: dict[str, list[Mark]] = {metric.name: [] for metric in metrics}
+    line = 0
+    for arm in run.comparison.arms:
+        own = [kind for kind in found if kind.arm is arm]
+        if not own:
+            continue
+        heads[line] = textwrap.shorten(arm.label, 44, placeholder="…")
+        names |= {line + i: kind.label for i, kind in enumerate(own, start=1)}
+        for metric in metrics:
+            here = marks[metric.name]
+            here += [Rule(at=line - 0.5, style={"color": MUTED, "linewidth": 0.7})] * (line > 0)
+            for i, kind in enumerate(own, start=1):
+                here += _dots(kind, metric, line + i, run.arm_styles[arm].colour)
+            if (value := ensemble(run, arm, metric)) is not None:
+                between = (line + 0.5, line + len(own) + 0.5)
+                here.append(Rule(at=value * metric.scale, upright=True, ends=between, style=WHOLE))
+        line += len(own) + 1
+    y = Axis(ticks=names, low=line - 0.4, high=-0.6)
+    shown = [
+        Panel(marks=marks[m.name], x=Axis(label=measure(m), ticks=5, margin=0.04), y=y, heads={} if i else heads)
+        for i, m in enumerate(metrics)
+    ]
+    legend = [("a view", DOT), ("all samples, equal weights", WHOLE)]
+    return Chart(panels=shown, columns=len(shown), height=0.24 * line + 0.6, share_y=True, legend=legend)
 
 
-def _dots(axis: Axes, kind: Kind, metric: Metric, y: float, colour: str) -> None:
+def _dots(kind: Kind, metric: Metric, line: float, colour: str) -> Iterator[Line]:
     values = kind.rows[metric.name].to_numpy(dtype=float) * metric.scale
-    at = y + apart(len(values), 0.22)
-    size = 3.0 if len(values) > MANY else 4.5
-    axis.plot(values, at, "o", color=colour, alpha=0.7, markersize=size, markeredgewidth=0, zorder=3)
-
+    at, style = line + apart(len(values), 0.22), {**DOT, "color": colour, "alpha": 0.7, "markeredgewidth": 0}
+    style["markersize"] = 3.0 if len(values) > MANY else 4.5
     low, high = ends(metric)
-    if low in kind.rows and high in kind.rows:
-        between = kind.rows[[low, high]].to_numpy(dtype=float) * metric.scale
-        known = np.isfinite(between).all(axis=1)
-        if known.any():
-            bar: Any = {"color": colour, "linewidth": 1.3, "alpha": 0.8}
-            axis.hlines(at[known], between[known, 0], between[known, 1], **bar)
+    columns = [low, high] if low in kind.rows and high in kind.rows else [metric.name] * 2
+    between = kind.rows[columns].to_numpy(dtype=float) * metric.scale
+    known = np.isfinite(between).all(axis=1) & (low in columns)
+    yield Line(x=values, y=at, style=style)
+    if known.any():
+        level = (between[known, 0], between[known, 1])
+        bars = {"linewidth": 1.3, "alpha": 0.8}
+        yield Line(x=values[known], y=at[known], style={**style, "marker": ""}, level=level, bars=bars)
 
 
 def ends(metric: Metric) -> tuple[str, str]:

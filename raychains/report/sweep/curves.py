@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from raychains.core.validation import is_number
 from raychains.evaluation.evaluation import Metric
 from raychains.inference.sweep_data import Sweep, short
 from raychains.planning.sweep_plan import FAILED, STOPPED
-from raychains.plotting.layout import dot_entry, entry, legend, panels, sentence
+from raychains.plotting.charts import DOT, Axis, Chart, Line, Panel
+from raychains.plotting.layout import sentence
 from raychains.plotting.style import INK, LINES, MARKERS, MUTED, Drawing, hue
 from raychains.report.sweep import heat
 from raychains.samplers import METHODS
@@ -39,7 +39,7 @@ def progress(sweep: Sweep) -> Drawing | None:
             "value, thick the best point." + (f" Marks: {' and '.join(ends)}." if ends else "")
         ),
         alt=f"{label} against gradient evaluations, a line for each of {found['point'].nunique()} points",
-        draw=lambda: _draw_progress(sweep, found),
+        draw=_progress(sweep, found),
         data=found.to_dict("records"),
     )
 
@@ -55,34 +55,31 @@ def learning(sweep: Sweep) -> pd.DataFrame:
     return found.droplevel("cycle").reset_index()
 
 
-def _draw_progress(sweep: Sweep, found: pd.DataFrame) -> Figure:
+def _progress(sweep: Sweep, found: pd.DataFrame) -> Chart:
     metric, points = sweep.metric, sweep.points
-    figure, ((axis,),) = panels(1, 1, 3.5)
     norm, shade = heat.span(points, metric), heat.colours(metric)
-    there = points[points.index.isin(found["point"])]
+    there, lines = points[points.index.isin(found["point"])], []
     for number, point in there[::-1].iterrows():
         curve, best, last = found[found["point"] == number], number == sweep.best, point[metric.name]
         x, y = curve["gradients"], curve["mean"] * metric.scale
-        colour: Any = MUTED if pd.isna(last) else shade(norm(last))
         if best:  # an edge, so that it stands out from its own shade's neighbours
-            axis.plot(x, y, color=INK, linewidth=4.2, zorder=4)
-        width, size = (2.4, 4.5) if best else (1.1, 2.6)
-        axis.plot(x, y, color=colour, linewidth=width, marker="o", markersize=size, zorder=5 if best else 2)
+            lines.append(Line(x=x, y=y, style={"color": INK, "linewidth": 4.2, "zorder": 4}))
+        style: dict[str, Any] = {"color": MUTED if pd.isna(last) else shade(norm(last)), "marker": "o"}
+        look = {"linewidth": 2.4, "markersize": 4.5, "zorder": 5} if best else {"linewidth": 1.1, "markersize": 2.6}
+        lines.append(Line(x=x, y=y, style={**style, **look}))
         if point["status"] in ENDS:
-            mark = ENDS[point["status"]]
-            axis.plot(x[-1:], y[-1:], color=colour, marker=mark, ms=7, mec=INK, mew=1.3, linestyle="", zorder=6)
-    heat.value_axis(axis.yaxis, found["mean"] * metric.scale)
-    axis.set_xlim(left=0)
-    axis.xaxis.set_major_formatter(EngFormatter())
-    axis.set(xlabel="Gradient evaluations of a chain", ylabel=f"{metric.label}, validation")
-    handles = [entry("other points", color=MUTED, linewidth=1.1, marker="o", markersize=3)]
+            cross = {**style, "marker": ENDS[point["status"]], "markersize": 7, "markeredgecolor": INK, "zorder": 6}
+            lines.append(Line(x=x[-1:], y=y[-1:], style={**cross, "markeredgewidth": 1.3, "linestyle": ""}))
+    handles = [("other points", {"color": MUTED, "linewidth": 1.1, "marker": "o", "markersize": 3})]
     if sweep.best is not None:
-        handles.insert(0, entry(f"best: {sweep.text(sweep.best)}", color=INK, linewidth=3.4, marker="o"))
+        handles.insert(0, (f"best: {sweep.text(sweep.best)}", {"color": INK, "linewidth": 3.4, "marker": "o"}))
     for status, mark in ENDS.items():
         if (there["status"] == status).any():
-            handles.append(dot_entry(heat.NAMES[status], color=INK, marker=mark, markersize=7))
-    legend(figure, handles, columns=4)
-    return figure
+            handles.append((heat.NAMES[status], {**DOT, "color": INK, "marker": mark, "markersize": 7}))
+    x_axis = Axis(label="Gradient evaluations of a chain", low=0, text=EngFormatter())
+    low, high = found["mean"].min(), found["mean"].max()
+    y_axis = Axis(label=f"{metric.label}, validation", scale="log" if low > 0 and high >= 4 * low else "linear")
+    return Chart(panels=[Panel(marks=lines, x=x_axis, y=y_axis)], height=3.5, legend=handles, legend_columns=4)
 
 
 def cycles(sweep: Sweep) -> Drawing | None:
@@ -104,7 +101,7 @@ def cycles(sweep: Sweep) -> Drawing | None:
             "cSG-MCMC's Fig. 3c, which has it on the test split."
         ),
         alt=f"{metric.label} against the number of cycles for {' and '.join(map(_label, found['sampler'].unique()))}",
-        draw=lambda: _draw_cycles(found, metric),
+        draw=_cycles(found, metric),
         data=found.to_dict("records"),
     )
 
@@ -131,28 +128,23 @@ def _label(sampler: str) -> str:
     return METHODS[sampler].label if sampler in METHODS else sampler
 
 
-def _draw_cycles(found: pd.DataFrame, metric: Metric) -> Figure:
-    figure, ((axis,),) = panels(1, 1, 3.1)
-    handles = []
-    samplers = list(found["sampler"].unique())
+def _cycles(found: pd.DataFrame, metric: Metric) -> Chart:
+    samplers, lines = list(found["sampler"].unique()), []
     for (sampler, setting, best), line in found.groupby(["sampler", "setting", "best"], sort=False):
         rank = samplers.index(sampler)
         style: dict[str, Any] = {"color": hue(rank), "linestyle": LINES[rank % len(LINES)]}
-        m, mean, error = line["cycles"], line["mean"] * metric.scale, line["se"] * metric.scale
+        m, mean, error = line["cycles"], line["mean"] * metric.scale, line["se"].fillna(0.0) * metric.scale
         if not best:
-            axis.plot(m, mean, **style, linewidth=0.9, alpha=0.35, zorder=1.5)
+            lines.append(Line(x=m, y=mean, style={**style, "linewidth": 0.9, "alpha": 0.35, "zorder": 1.5}))
             continue
         style |= {"marker": MARKERS[rank % len(MARKERS)], "markersize": 6}
-        axis.errorbar(m, mean, yerr=error.fillna(0.0) if error.any() else None, capsize=3, **style)
-        handles.append(entry(setting, **style))
-    if not found["best"].all():
-        handles.append(entry("other settings of the sweep", color=MUTED, linewidth=0.9, alpha=0.6))
+        ends = (mean - error, mean + error) if error.any() else None
+        lines.append(Line(x=m, y=mean, style=style, label=setting, upright=ends))
+    legend = [("other settings of the sweep", {"color": MUTED, "linewidth": 0.9, "alpha": 0.6})]
     every = sorted(set(found["cycles"]))
-    if every[-1] / every[0] >= 6:
-        axis.set_xscale("log", base=2)
-    ticks = every[:: -(-len(every) // 12)]
-    axis.set_xticks(ticks, [f"{v:g}" for v in ticks])
-    axis.minorticks_off()
-    axis.set(xlabel="Number of cycles M", ylabel=f"{metric.label}, validation")
-    legend(figure, handles, columns=3)
-    return figure
+    ticks = {v: f"{v:g}" for v in every[:: -(-len(every) // 12)]}
+    x = Axis(
+        label="Number of cycles M", scale="log" if every[-1] / every[0] >= 6 else "linear", ticks=ticks, margin=0.05
+    )
+    panel = Panel(marks=lines, x=x, y=Axis(label=f"{metric.label}, validation"))
+    return Chart(panels=[panel], height=3.1, legend=legend * (not found["best"].all()))

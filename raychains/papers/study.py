@@ -1,21 +1,21 @@
-"""One published table or figure as data, found by the list of all: a new one is a module of a paper's folder and a line
-of the list."""
+"""One table or figure as data: a published one is a module of a paper's folder and a line of the list of all, one's own
+is a file that the command is given."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from raychains.core.errors import require
-from raychains.papers import ALL
 from raychains.papers.claims import Claim, Summary
 from raychains.papers.contents import Listing, select
 from raychains.papers.published_table import Heading
-from raychains.planning.presets.named import Preset
+from raychains.papers.scales import ALL, SCALES
+from raychains.planning.presets.named import Preset, Variant
 from raychains.plotting.arm_styles import ArmStyle
 from raychains.plotting.layout import panels
 from raychains.plotting.style import Drawing
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from raychains.papers.completed_run import Computation
+    from raychains.papers.completed_run import CompletedRun, Computation
 
 Origin = Literal["published", "authors' code", "ours"]
 PUBLISHED: Origin = "published"
 CODE: Origin = "authors' code"
 OURS: Origin = "ours"
-Provenance = Literal["in the paper's text", "in the authors' repository", "from memory", "derived", "unknown"]
+Provenance = Literal["in the paper's text", "in the authors' repository", "quoted elsewhere", "derived"]
+NAME = r"[a-z0-9]+(-[a-z0-9]+)*"
 Rows = Sequence[Mapping[str, Any]]
 Tables = Mapping[str, Rows]
 """Rows by the name of their table. ``cells`` is always there: part, row, column, repeat, value, digests, samples."""
@@ -106,6 +107,37 @@ def printed(
     return tuple(made)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """The size of a study's chains at one scale; a study states what it has use for."""
+
+    epochs: int = 0
+    """Gradient evaluations per training example of a chain; 0 where ``options`` state steps or methods have their
+    own."""
+    repeats: int
+    chains: int = 1
+    cycles: int = 4
+    draws: int = 0
+    """Kept of a chain."""
+    batch_size: int | None = None
+    start: int = 0
+    """The most epochs of the networks at which chains start."""
+    own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Further options of single methods, by name."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Further options of all chains, by their names in `raychains.Compare`."""
+
+    def preset(
+        self, name: str, about: str, task: str, methods: Sequence[Variant], *, schedule: str = "cyclical", **more: Any
+    ) -> Preset:
+        """Return the comparison of methods whose chains have this size; ``more`` options win over its own."""
+        common: dict[str, Any] = {"repeats": self.repeats, "chains": self.chains}
+        common |= {"epochs": self.epochs} if self.epochs else {}
+        common |= {"batch_size": self.batch_size} if self.batch_size else {}
+        options = common | dict(self.options) | more
+        return Preset(name=name, about=about, task=task, schedule=schedule, options=options, variants=methods)
+
+
 @dataclass(frozen=True)
 class Sampled:
     """One comparison that a part runs and evaluates: an ordinary run in the store, whose chains others share."""
@@ -140,23 +172,33 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Experiment(Listing):
-    """One table or figure: its place in the list, and what runs, what was published and how it is drawn."""
+class Study(Listing):
+    """One table or figure: its place in the list, and what runs, what was published and how it is drawn.
 
-    parts: tuple[Part, ...]
-    rows: Headings
+    A table of methods on one task states ``task``, ``methods`` and ``sizes``, from which its part, rows and cells
+    follow. Any other states ``parts``, ``rows`` and ``settings``.
+    """
+
+    task: str = ""
+    """As of `raychains compare --task`."""
+    methods: Sequence[Variant] = ()
+    """Its arms; names are keys of rows."""
+    sizes: Mapping[str, Size] = field(default_factory=dict)
+    """The size of its chains, by the names of `SCALES`; at other scales it does not exist."""
+    parts: tuple[Part, ...] = ()
+    rows: Headings = field(default_factory=dict)
     """The table's rows: keys of cells, and their labels."""
     columns: Headings
-    """Its columns, the same of every part."""
+    """Its columns, the same of every part; of a table of methods metrics, as `CompletedRun.cells` takes them."""
     absent: str = "not measured"
     """The reason for a cell without a value in a part that was run."""
     values: tuple[Value, ...] = ()
     claims: tuple[Claim, ...] = ()
     family: bool = False
     """True where all claims that are judged at a scale are one family, corrected by `raychains.papers.claims.holm`."""
-    settings: Callable[[str], Sequence[Setting]]
+    settings: Callable[[str], Sequence[Setting]] = lambda scale: ()
     """The settings at a scale, and who chose them."""
-    differences: str
+    differences: str = ""
     """The differences from the paper, with reasons: each begins a line with the scales that it is true of and a
     colon."""
     figures: Figures = lambda scale, tables: ()
@@ -166,8 +208,42 @@ class Experiment(Listing):
 
     def __post_init__(self) -> None:
         equal = [claim.name for claim in self.claims if self.family and claim.direction == "equal"]
+        require(
+            re.fullmatch(NAME, self.name) is not None,
+            "name",
+            self.name,
+            "be lower-case words joined by hyphens, as table-1",
+        )
+        known = f"be of {', '.join(SCALES)}"
+        require(set(self.sizes) <= set(SCALES), f"{self.name}: sizes", list(self.sizes), known)
         allowed = "be less or greater: Holm's method takes p values of no difference"
         require(not equal, f"{self.name}: claims of a family", equal, allowed)
+        if self.task:
+            part = Part(name=self.name, sampled=self._sampled, tables=self._tables, scales=tuple(self.sizes))
+            rows = {method.name: method.label or method.name for method in self.methods}
+            vars(self).update(parts=(part,), rows=self.rows or rows, settings=self._settings)
+
+    def _sampled(self, scale: str) -> Sequence[Sampled]:
+        """Return the comparison of a table of methods."""
+        size = self.sizes[scale]
+        methods = [replace(one, options={**one.options, **size.own.get(one.name, {})}) for one in self.methods]
+        return [Sampled(size.preset(self.name, self.title, self.task, methods))]
+
+    def _tables(self, run: CompletedRun) -> Tables:
+        """Return the cells of a table of methods."""
+        columns = [heading.key for heading in self.column_headings(run.scale)]
+        return {"cells": run.cells([method.name for method in self.methods], columns)}
+
+    def _settings(self, scale: str) -> list[Setting]:
+        """Return the size of a table of methods, in words."""
+        size = self.sizes[scale]
+        shown = {"task": self.task, "epochs": size.epochs, "chains": size.chains, "repeats": size.repeats}
+        return [Setting(name, f"{value}", OURS) for name, value in (shown | dict(size.options)).items() if value]
+
+    @property
+    def scales(self) -> list[str]:
+        """The scales at which it has parts."""
+        return [scale for scale in SCALES if any(scale in part.scales for part in self.parts)]
 
     def row_headings(self, scale: str) -> list[Heading]:
         """Return the table's rows at a scale."""
@@ -204,7 +280,7 @@ def figure(
     alt: str,
     parts: Mapping[str, str] | None = None,
 ) -> Figures:
-    """Return `Experiment.figures` of one drawing, or one per part, which is drawn where all of its tables have rows.
+    """Return `Study.figures` of one drawing, or one per part, which is drawn where all of its tables have rows.
 
     Args:
         tables: their names, separated by spaces.
@@ -256,14 +332,17 @@ def styles(labels: Mapping[str, str], places: str) -> dict[str, ArmStyle]:
     return made
 
 
-def chosen(names: Sequence[str]) -> list[Experiment]:
-    """Return the experiments of these names, as `raychains.papers.contents.select`; only their modules are imported.
+def chosen(names: Sequence[str]) -> list[Study]:
+    """Return the studies of these names, as `raychains.papers.contents.select`; only their modules are imported.
 
     Raises:
         UserError: no name, or an unknown one.
     """
     found = []
     for listing in select(names):
-        held = import_module(f"raychains.papers.{listing.module}").EXPERIMENTS
-        found += [one for one in held if one.name == listing.name]
+        if isinstance(listing, Study):  # of a user's file
+            found.append(listing)
+            continue
+        held = vars(import_module(f"raychains.papers.{listing.module}")).values()
+        found += [one for one in held if isinstance(one, Study) and one.name == listing.name]
     return found

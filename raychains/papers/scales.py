@@ -1,0 +1,26 @@
+"""The scales that published tables and figures run at, and the papers that they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+SCALES: Mapping[str, str] = {
+    "smoke": "every code path in minutes, on small made-up data: says nothing about the papers",
+    "cpu": "smaller networks or less data than the papers', which two CPU cores finish in hours",
+    "gpu": "the papers' networks, shorter or fewer chains, one GPU",
+    "paper": "the published settings",
+}
+"""By name, from small to large: what each is."""
+ALL = tuple(SCALES)
+NOT_SMOKE, ON_GPU = ALL[1:], ALL[2:]
+
+PAPERS: Mapping[str, str] = {
+    "csgmcmc": "Zhang, Li, Zhang, Chen, Wilson: Cyclical Stochastic Gradient MCMC for Bayesian Deep Learning, ICLR "
+    "2020",
+    "atmc": "Heek, Kalchbrenner: Bayesian Inference for Large Scale Image Classification, 2019",
+    "emcmc": "Li, Zhang: Entropy-MCMC: Sampling from Flat Basins with Ease, ICLR 2024",
+    "bde": "scikit-learn-contrib/bde: Bayesian deep ensembles by MILE (Sommer et al.: Microcanonical Langevin "
+    "Ensembles, ICLR 2025)",
+    "dropout": "Gal, Ghahramani: Dropout as a Bayesian Approximation, ICML 2016 (yaringal/DropoutUncertaintyExps)",
+    "hmc": "Izmailov, Vikram, Hoffman, Wilson: What Are Bayesian Neural Network Posteriors Really Like?, ICML 2021",
+}

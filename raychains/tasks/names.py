@@ -1,0 +1,38 @@
+"""The built-in tasks: their import paths by short name."""
+
+from __future__ import annotations
+
+NAMES: dict[str, str] = {
+    "digits": "raychains.tasks.digits:Digits",
+    "mixture25": "raychains.tasks.mixture:Mixture25",
+    "gaussian": "raychains.tasks.gaussian:Gaussian",
+    "two-modes": "raychains.tasks.two_modes:TwoModes",
+    "linear-regression": "raychains.tasks.linear_regression:LinearRegression",
+    "blr-australian": "raychains.tasks.logistic_regression:Australian",
+    "blr-german": "raychains.tasks.logistic_regression:German",
+    "blr-heart": "raychains.tasks.logistic_regression:Heart",
+    "uci-airfoil": "raychains.tasks.uci:Airfoil",
+    "uci-bikesharing": "raychains.tasks.uci:BikeSharing",
+    "uci-concrete": "raychains.tasks.uci:Concrete",
+    "uci-energy": "raychains.tasks.uci:Energy",
+    "uci-protein": "raychains.tasks.uci:Protein",
+    "uci-yacht": "raychains.tasks.uci:Yacht",
+    "mnist-mlp": "raychains.tasks.images:MnistMlp",
+    "mnist-cnn": "raychains.tasks.images:MnistCnn",
+    "mnist-1v7": "raychains.tasks.mnist_1v7:OneVersusSeven",
+    "fashion-mnist-mlp": "raychains.tasks.images:FashionMnistMlp",
+    "cifar10-resnet18": "raychains.tasks.images:Cifar10ResNet18",
+    "cifar100-resnet18": "raychains.tasks.images:Cifar100ResNet18",
+    "cifar10-resnet18-frn": "raychains.tasks.images:Cifar10ResNet18Frn",
+    "cifar10-resnetpp56": "raychains.tasks.images:Cifar10ResNetPlus",
+    "cifar10-lenet": "raychains.tasks.images:Cifar10LeNet",
+    "cifar100-lenet": "raychains.tasks.images:Cifar100LeNet",
+    "cifar10-resnet20": "raychains.tasks.images:Cifar10ResNet20",
+    "cifar10-resnet20-frn-silu": "raychains.tasks.images:Cifar10ResNet20FrnSilu",
+    "imagenet-resnet50": "raychains.tasks.prepared:ImageNetResNet50",
+    "imagenet-resnetpp50": "raychains.tasks.prepared:ImageNetResNetPlus50",
+    "imagefolder-lenet": "raychains.tasks.prepared:FolderLeNet",
+    "imagefolder-resnet18": "raychains.tasks.prepared:FolderResNet18",
+    "imagefolder-resnet50": "raychains.tasks.prepared:FolderResNet50",
+    "imagefolder-resnetpp": "raychains.tasks.prepared:FolderResNetPlus",
+}
