@@ -13,7 +13,7 @@ from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from raychains.core.duration import seconds
-from raychains.core.errors import require, unknown_name
+from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.options import Form, Options
 from raychains.core.registry import check_name, known_names, modules_defining
 from raychains.core.spec import MOST_ROWS
@@ -45,6 +45,8 @@ PRESET = (
 )
 MOST_CHAINS = 10_000
 """Chains of all arms and repeats of one plan, which lists every one of them."""
+MOST_POINTS = 10_000
+"""Points of a sweep, whose plan lists every one of them."""
 MOST_REPEATS = 1_000_000
 """Lanes hold more repeats than a plan could list chains."""
 BETA = partial(fraction, why=": it is the share of each cycle spent without noise (β)")
@@ -509,6 +511,24 @@ class Sweep(Run):
     points continue."""
     repeats: MaybeCount = None
     """Independent repetitions of every point, whose mean decides; default 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.chains == 1, "chains", self.chains, "be 1: a point of a sweep is one chain")
+        if self.random is None and self.optuna is None:
+            if self.space:
+                raise UserError(
+                    f"space must be left out without `random=N` or `optuna=N`, got {' '.join(self.space)!r}"
+                )
+            return
+        if self.random is not None and self.optuna is not None:
+            raise UserError(f"optuna must be left out beside `random`, got {self.optuna}: give one of the two")
+        how = "random" if self.random is not None else "optuna"
+        if self.grid:
+            raise UserError(f"grid must be left out beside `{how}`, got {' '.join(self.grid)!r}: give it as a space")
+        if not self.space:
+            raise UserError(f"space must name what {how} draws, as in lr=log:1e-3:1 cycles=2,4,8, got nothing")
+        integer(how, getattr(self, how), 1, MOST_POINTS)
 
 
 @dataclass(frozen=True, kw_only=True)
