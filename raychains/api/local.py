@@ -39,7 +39,7 @@ def local(
     Args:
         model: the trained network at w*; or a `raychains.Local` with all options. It may be left out beside ``task``.
         data: what it was trained on, as `raychains.Task.from_module` takes it: (inputs [n, …], targets [n, …]) or a
-        dataset.
+            dataset.
         loss: as for `raychains.Task.from_module`; default cross-entropy.
         noise: σ of the Gaussian likelihood, as there.
         settings: options of `raychains.Local` (gamma, nbeta, epsilon, parameters, groups, chains, epochs, batch_size,

@@ -145,7 +145,7 @@ def report(
 
     Args:
         results: the ``ResultGrid`` of ``tune.Tuner(trainable, …).fit()``. Its trials' progress is read from Tune's CSV
-        or JSON logs.
+            or JSON logs.
         trainable: the class that the trials are of, which says what they share.
         metric: the metric that decides between points.
         name: NAME, default the experiment's.

@@ -90,7 +90,7 @@ class IsokineticRows:
         size: numbers of one chain.
         batch: returns that of a prepared step.
         gradient: takes parameters [rows, ``size``] and a batch's tensors; returns the losses, [rows], and their
-        gradients as the parameters.
+            gradients as the parameters.
         compiles: make the joint sampler's `compilable` methods compiled functions, with the gradients that they
             evaluate.
     """
