@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 import raychains as rc
-from raychains.chain import packable
+from raychains.chain import packable, precision
 from raychains.core import tree
-from raychains.inference import model_card, requests
+from raychains.inference import file, model_card, requests
 from raychains.inference.requests import Accepted, InputForm, Refused
 from raychains.models.batchnorm import reestimate
 from tests.checks import refused
+from tests.tasks.predictives import exported
 from tests.tasks.test_module import LABELS, TEST, TRAIN, Listed, X, classify, samples_of
 
 CLASSES, WORDS = 2, 12
@@ -145,6 +146,9 @@ class Attention(nn.Module):
         return SimpleNamespace(logits=self.out((h * weights).sum(1) / weights.sum(1)))
 
 
+FORM = {"ids": InputForm(shape=(None,), dtype="int64"), "mask": InputForm(shape=(None,), dtype="bool")}
+
+
 def sentences() -> list[tuple[Tensor, int]]:
     streams = torch.Generator().manual_seed(1)
     lengths = torch.randint(2, 9, (60,), generator=streams).tolist()
@@ -202,15 +206,9 @@ def test_results_predictions_exports_and_answers_of_sequences_are_the_same_numbe
     assert (np.abs(shares - p[:, 1]) < 4.5 * np.sqrt(p[:, 1] * (1 - p[:, 1]) / 2000) + 1e-3).all()
     nll = -np.log(p[np.arange(20), batch["labels"]]).mean()
     assert nll == pytest.approx(result.table(full=True)["nll"].iloc[0], abs=1e-6)
-    path = result.export(str(tmp_path / "words.safetensors")).path
-    loaded = rc.PosteriorPredictive.load(path, model=Attention())
-    for made in (loaded, result.posterior()):
-        np.testing.assert_allclose(made(x).probabilities.detach().numpy(), p, atol=1e-6)
-    from raychains.inference import file
-
-    form = InputForm.of(json.loads(json.dumps(file.describe(path)))["input"])
-    assert form == {"ids": InputForm(shape=(None,), dtype="int64"), "mask": InputForm(shape=(None,), dtype="bool")}
-    accepted = Accepted(kind="classification", form=form, images=False, rows=20)
+    written, loaded = exported(result, Attention(), x, tmp_path / "words.safetensors")
+    assert InputForm.of(json.loads(json.dumps(file.describe(written.path)))["input"]) == FORM
+    accepted = Accepted(kind="classification", form=FORM, images=False, rows=20)
     body = {"inputs": {"ids": x["ids"].tolist(), "mask": x["mask"].int().tolist()}}
     question = requests.parse(json.dumps(body).encode(), requests.JSON, {}, accepted)
     short = {"inputs": {name: [rows[0][:3]] for name, rows in body["inputs"].items()}}
@@ -266,8 +264,7 @@ def predicting(tmp_path_factory: pytest.TempPathFactory) -> rc.Result:
     ],
 )
 def test_a_body_of_another_tree_is_refused(body: Any, words: str) -> None:
-    form = {"ids": InputForm(shape=(None,), dtype="int64"), "mask": InputForm(shape=(None,), dtype="bool")}
-    accepted = Accepted(kind="classification", form=form, images=False, rows=4)
+    accepted = Accepted(kind="classification", form=FORM, images=False, rows=4)
     with pytest.raises(Refused) as caught:
         requests.parse(json.dumps(body).encode(), requests.JSON, {}, accepted)
     assert words in str(caught.value) and caught.value.status == 400
@@ -333,12 +330,6 @@ def test_a_mistake_is_one_line(settings: dict[str, Any], words: tuple[str, ...])
 
 
 def test_a_recorded_gradient_needs_one_shape() -> None:
+    spec: Any = SimpleNamespace(precision="fp32", compile="cuda-graphs", pack=0, sample_only=())
     with refused("compile must be none or default", "collate_fn makes batches of several shapes"):
-        precision_check(padded())
-
-
-def precision_check(task: Any) -> None:
-    from raychains.chain import precision
-
-    spec = SimpleNamespace(precision="fp32", compile="cuda-graphs", pack=0, sample_only=())
-    precision.check_task(spec, task, "words")  # type: ignore[arg-type]
+        precision.check_task(spec, padded(), "words")
