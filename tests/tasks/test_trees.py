@@ -255,10 +255,7 @@ def predicting(tmp_path_factory: pytest.TempPathFactory) -> rc.Result:
     [
         ({"inputs": [[1, 2]]}, "inputs must be an object with 'ids' and 'mask'"),
         ({"inputs": {"ids": [[1, 2]]}}, "inputs must be an object with 'ids' and 'mask'"),
-        (
-            {"inputs": {"ids": [[1, 2]], "mask": [[1, 1], [1, 1]]}},
-            "as many examples in each of its arrays, got 1 in inputs['ids'], 2 in inputs['mask']",
-        ),
+        ({"inputs": {"ids": [[1, 2]], "mask": [[1, 1], [1, 1]]}}, "got 1 in inputs['ids'], 2 in inputs['mask']"),
         ({"inputs": {"ids": [[1.5, 2]], "mask": [[1, 1]]}}, "inputs['ids'] must be whole numbers in"),
         ({"inputs": {"ids": [1, 2], "mask": [[1, 1], [1, 0]]}}, "inputs['ids'] must have the shape [n, any], got [2]"),
     ],
@@ -308,7 +305,7 @@ class Reading(Attention):
         ({"train_set": [(X[0], X[1], 0)] * 9}, ("a tuple of 3", "((a, b), target)")),
         ({"train_set": [{"a": X[0], "label": 0}] * 9}, ("dicts with 'labels'", "a dict of 'a', 'label'")),
         (
-            {"train_set": sentences(), "collate_fn": batch_of, "model_fn": lambda: Reading()},
+            {"train_set": sentences(), "collate_fn": batch_of, "model_fn": Reading},
             ("outputs for an example do not depend on its padding", "mask what collate_fn pads"),
         ),
         ({"collate_fn": stack}, ("collate_fn must be left out", "train_set holds its examples as tensors")),
