@@ -21,6 +21,16 @@ from raychains.core.options import Options, options_of
 from raychains.samplers import METHODS, Sampler
 
 REFERENCE = Path(__file__).parent / "reference"
+SHARED = {
+    "step size on the mean-loss scale.",
+    "N, the number of training data.",
+    "T; 1 samples the posterior.",
+    "strength λ of a Gaussian prior N(0, 1/(Nλ)).",
+    "N; not used by the update.",
+    "0, the only value allowed.",
+    "λ, the strength of the L2 penalty ½λ‖θ‖².",
+}
+"""Meanings that samplers.md states once for all samplers and for all optimisers."""
 
 
 def paragraphs(kind: type[Sampler]) -> list[str]:
@@ -56,31 +66,26 @@ def settings(kind: type[Sampler]) -> list[tuple[str, str, str]]:
 
 def method_table() -> str:
     """One row per method: names, equation, target, cost, paper."""
-    rows = ["| method | update | target density | settings | gradients per step | paper |", "|---|---|---|---|---|---|"]
+    rows = ["| method | update | target density | gradients per step | paper |", "|---|---|---|---|---|"]
     for name, kind in samplers.KINDS.items():
         names = ", ".join(f"`{n}`" for n, m in METHODS.items() if m.kind == name)
-        own = [
-            f"`{n}`"
-            for n, _, _ in settings(kind)
-            if n not in ("lr", "num_data", "temperature", "weight_decay", "seed", "lanes")
-        ]
         cells = [
-            f"**{kind.__name__}**: {names}", paragraphs(kind)[0], paragraph(kind, "Target"), ", ".join(own) or "–",
+            f"**{kind.__name__}**: {names}", paragraphs(kind)[0], paragraph(kind, "Target"),
             str(kind.gradients_per_step), paragraph(kind, "Source"),
         ]  # fmt: skip
         rows.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
     return "\n".join(rows)
 
 
-def settings_tables() -> str:
-    """Per sampler a table of its settings beside those that all share."""
-    parts = []
+def settings_table() -> str:
+    """Each sampler's settings, without those that the page explains for all."""
+    table = ["| sampler | setting | default | meaning |", "|---|---|---|---|"]
     for kind in samplers.KINDS.values():
-        rows = [r for r in settings(kind) if r[0] not in ("seed", "lanes")]
-        table = ["| setting | default | meaning |", "|---|---|---|"]
-        table += [f"| `{n}` | {d if d == 'required' else f'`{d}`'} | {m}" + " |" for n, d, m in rows]
-        parts.append(f"### {kind.__name__}\n\n" + "\n".join(table))
-    return "\n\n".join(parts)
+        for name, default, meaning in settings(kind):
+            if name not in ("seed", "lanes") and meaning not in SHARED:
+                shown = default if default == "required" else f"`{default}`"
+                table.append(f"| {kind.__name__} | `{name}` | {shown} | {meaning} |")
+    return "\n".join(table)
 
 
 def names_table() -> str:
@@ -129,7 +134,8 @@ def options_tables() -> str:
         intro = f"{about(kind)} Also takes the options of {more[0]}." if more else about(kind)
         refused = ", ".join(f"`{options_of(kind)[name].flag}`" for name in getattr(kind, "refused", ()))
         intro += f" It refuses {refused}." if refused else ""
-        parts.append(f"## `raychains {command}`\n\n{intro}\n\n{table([kind])}")
+        lines = textwrap.fill(intro, 120, break_long_words=False, break_on_hyphens=False)
+        parts.append(f"## `raychains {command}`\n\n{lines}\n\n{table([kind])}")
     return "\n\n".join(parts)
 
 
@@ -146,7 +152,7 @@ def about(kind: type[Any]) -> str:
 
 
 PAGES = {
-    "samplers.md": {"names": names_table, "methods": method_table, "settings": settings_tables},
+    "samplers.md": {"names": names_table, "methods": method_table, "settings": settings_table},
     "options.md": {"options": options_tables},
 }
 

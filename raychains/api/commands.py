@@ -108,7 +108,7 @@ def draw_report(
     Args:
         path: STORE/runs/NAME or STORE/sweeps/NAME.
         compare: further runs that are shown side by side with it, on a page in its folder:
-        `raychains.report.comparing`.
+            `raychains.report.comparing`.
         trust: as for `raychains.load`; without it the figures that need a user's schedule are left out.
 
     Raises:

@@ -93,7 +93,7 @@ def resources_of(options: Common) -> ResourceConfig:
     workers, share = workers_of(options)
     same = {f.name: getattr(options, f.name) for f in dataclasses.fields(ResourceConfig) if hasattr(options, f.name)}
     own = {
-        "gpus_per_chain": share,
+        "gpus_per_worker": share,
         "workers_per_chain": workers,
         "workers_field": workers_field(options),
         "gpus_per_evaluator": options.gpus_per_evaluator if options.gpus_per_evaluator is not None else 0.0,
@@ -212,7 +212,7 @@ def worker_pool(options: Common, name: str = "crew") -> Iterator[WorkerPool]:
         yield made
 
 
-def workers_of(options: Run | Compare | Local | Fit, pool: Workers | None) -> Workers | None:
+def backend_of(options: Run | Compare | Local | Fit, pool: Workers | None) -> Workers | None:
     """Return where actors run: a ``worker_pool``, or with ``backend=process`` threads of this process; None is on Ray.
 
     Raises:

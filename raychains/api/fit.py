@@ -15,7 +15,7 @@ import pandas as pd
 
 from raychains import tasks
 from raychains.api import sampling
-from raychains.api.drivers import Unclosed, origin, planned_otherwise, worker_pool, workers_of
+from raychains.api.drivers import Unclosed, backend_of, origin, planned_otherwise, worker_pool
 from raychains.api.keywords import ALONE, Call, FitKeywords, accepts, read
 from raychains.api.result import Result, load
 from raychains.callbacks import CallbackList
@@ -130,7 +130,7 @@ class _Fitting:
         options = self.options
         both = options.minutes is None or options.budget is None
         require(both, "budget", options.budget, "be left out beside `minutes`, which is turned into one")
-        workers_of(options, self.pool)  # refuses options of Ray beside those of a process
+        backend_of(options, self.pool)  # refuses options of Ray beside those of a process
         self.task = methods.make_task(options, options.task, self.given)
         density = "be a network's: a density has no examples to hold out; sample it by raychains.run"
         require(not self.task.low_dimensional, "task", options.task, density)
@@ -372,7 +372,7 @@ class _Fitting:
         """
         options = dataclasses.replace(self.options, name=name, resume=True, **changed)
         callback = CallbackList([Unclosed(self.callback), *([] if watch is None else [watch])])
-        workers = workers_of(self.options, self.pool)
+        workers = backend_of(self.options, self.pool)
         try:
             return sampling.execute("fit", options, planned, callback, given, workers, page=page, evaluate=evaluate)
         except ChainsFailed:

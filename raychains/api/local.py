@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from raychains.api import sampling
-from raychains.api.drivers import workers_of
+from raychains.api.drivers import backend_of
 from raychains.api.keywords import ALONE, Call, read
 from raychains.api.result import Result
 from raychains.core.config import Local
@@ -39,7 +39,7 @@ def local(
     Args:
         model: the trained network at w*; or a `raychains.Local` with all options. It may be left out beside ``task``.
         data: what it was trained on, as `raychains.Task.from_module` takes it: (inputs [n, …], targets [n, …]) or a
-        dataset.
+            dataset.
         loss: as for `raychains.Task.from_module`; default cross-entropy.
         noise: σ of the Gaussian likelihood, as there.
         settings: options of `raychains.Local` (gamma, nbeta, epsilon, parameters, groups, chains, epochs, batch_size,
@@ -86,7 +86,7 @@ def run(call: Call, workers: Workers | None = None, *, page: bool = True, evalua
         UserError, Interrupted, ChainsFailed: as `local`.
     """
     options = call.options
-    workers = workers if workers is not None else workers_of(options, call.worker_pool)
+    workers = workers if workers is not None else backend_of(options, call.worker_pool)
     with rooted(options.data_root), call.callbacks() as called:
         planned = local_arms.local(options, call.task)
         how: dict[str, Any] = {"page": page, "evaluate": evaluate, "measures": MEASURES if evaluate else ()}

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raychains.api import callbacks
-from raychains.api.drivers import on_ray, resources_of
+from raychains.api.drivers import on_ray, resources_of, with_bins
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common
 from raychains.core.errors import Interrupted, StorageAway, StorageRefused, UserError
-from raychains.core.validation import is_int
 from raychains.store import ChainStore, RunStore
 from raychains.tasks import Task
 
@@ -94,15 +92,10 @@ class RunContext:
                     )
                 check_plan()
                 self.plan = folder.plan()
-                self._use_bins(self.plan.get("bins"))
+                self._options = with_bins(self._options, self.plan)  # a resumed run makes the same numbers
+                self.resources = resources_of(self._options)
             self.callback.add(callbacks.begin(self._requested, lease.driver_id))
             yield lease
-
-    def _use_bins(self, stored: Any) -> None:
-        """Take the bins of a stored plan unless the options give others: a resumed run makes the same numbers."""
-        if self._options.bins is None and is_int(stored) and stored > 0:
-            self._options = dataclasses.replace(self._options, bins=stored)
-            self.resources = dataclasses.replace(self.resources, bins=stored)
 
     @property
     def bins(self) -> int | None:

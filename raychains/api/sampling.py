@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from raychains import tasks
-from raychains.api.drivers import origin, planned_otherwise, publish, workers_of
+from raychains.api.drivers import backend_of, origin, planned_otherwise, publish
 from raychains.api.keywords import ALONE, Call, CompareKeywords, RunKeywords, accepts, read
 from raychains.api.result import Result
 from raychains.api.run_context import RunContext, begun
@@ -75,7 +75,7 @@ def sample(task: Task, workers: Workers | None = None, **settings: Any) -> Resul
 
 
 def _run(command: str, call: Call, workers: Workers | None = None, **settings: Any) -> Result:
-    workers = workers if workers is not None else workers_of(call.options, call.worker_pool)
+    workers = workers if workers is not None else backend_of(call.options, call.worker_pool)
     with rooted(call.options.data_root), call.callbacks() as called:
         planned = getattr(default_arms, command)(call.options, call.task)
         return execute(command, call.options, planned, called, call.task, workers, **settings)

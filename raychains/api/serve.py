@@ -48,7 +48,7 @@ def deployment(
 
     Args:
         source: a file of `raychains export`, or a run, STORE/runs/NAME, finished or not. Every replica's node must see
-        it.
+            it.
         arm: of a run: the arm's name; default the first.
         group: of a run: which group of repeats, from 0.
         first: of a run: take this many samples, the first draws of all chains first; default all that are there.

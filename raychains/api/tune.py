@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from raychains.core.validation import positive_int
 from raychains.data.root import rooted
 from raychains.planning.reports import REPORTS
 from raychains.planning.sweep_points import DEFAULT_GRID, Points, of_trials, with_validation
-from raychains.store import Storage, SweepStore, initial_states
+from raychains.store import Storage, SweepStore
 
 if TYPE_CHECKING:
     from raychains.api.sweep import SweepResult
@@ -39,7 +38,6 @@ TUNES = {
     "repeats": "an entry 'repeat' of the config",
     "lanes": "an entry 'repeat' of the config",
     "slot_timeout": "rc.sweep, whose driver waits for room",
-    "stall_timeout": "rc.sweep, whose driver watches the steps",
     "evaluators": "gpus_per_chain: each trial evaluates its own samples",
     "gpus_per_evaluator": "gpus_per_chain: each trial evaluates its own samples",
     "keep_predictions": "rc.evaluate",
@@ -147,7 +145,7 @@ def report(
 
     Args:
         results: the ``ResultGrid`` of ``tune.Tuner(trainable, …).fit()``. Its trials' progress is read from Tune's CSV
-        or JSON logs.
+            or JSON logs.
         trainable: the class that the trials are of, which says what they share.
         metric: the metric that decides between points.
         name: NAME, default the experiment's.
@@ -168,9 +166,8 @@ def report(
     root = Storage(settings.options.store)
     with rooted(settings.options.data_root):
         trials = [values_and_repeat(result.config) for result in reported]
-        start = initial_states.as_file(root, settings.options.init_from)
-        options = dataclasses.replace(settings.options, init_from=start)
-        planned, points = of_trials(options, settings.parts.task, trials, metric, FIXED, (*settings.notes, *notes))
+        notes = [*settings.notes, *notes]
+        planned, points = of_trials(settings.options, settings.parts.task, trials, metric, FIXED, notes)
     plan, folder = planned.plan, SweepStore(root, name or os.path.basename(results.experiment_path))
     if folder.exists() and folder.plan().get("search") != plan.search:
         raise UserError(

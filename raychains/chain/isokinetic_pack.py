@@ -7,7 +7,7 @@ a pack lets those behind catch up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,69 +16,14 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from raychains.chain.compiler import compiled
+from raychains.chain.pack_noise import NOISE_AHEAD, PreparedNoise, RowNoise
 from raychains.chain.pack_row import Row
 from raychains.samplers.isokinetic import Isokinetic
 from raychains.samplers.sampler import wide
 from raychains.schedules import ScheduleValues
 
-NOISE_AHEAD = 8192
-"""Numbers of noise at most that each chain makes ready together, if a step takes fewer: larger buffers leave the
-cache."""
-
 Batch = Sequence[Tensor]
 """Targets and weights of the rows' examples, and what else the network reads."""
-
-
-class Drawn:
-    """A source of noise that has been drawn before."""
-
-    def __init__(self, noise: Iterable[Tensor] = ()) -> None:
-        self.left = iter(noise)
-        """Draws that the step has not used yet."""
-
-    def like(self, p: Tensor) -> Tensor:
-        """Return the step's next noise, [rows, numbers]."""
-        return next(self.left)
-
-    def all_like(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Return `like` of each tensor."""
-        return [self.like(t) for t in tensors]
-
-
-class _Noise:
-    """A source of noise for all rows at once: each draws from its chain's own stream, on a CPU ``ahead`` times at
-    once."""
-
-    def __init__(self, like: Tensor, ahead: int) -> None:
-        self.moving: list[Row] = []
-        ahead = ahead if like.is_cpu else 1
-        self._made = like.new_zeros(ahead, *like.shape)
-        self._used = ahead
-
-    def like(self, t: Tensor) -> Tensor:
-        """Return noise [rows, d], to be read; 0 in rows that do not move."""
-        if self._used == len(self._made):
-            for row in self.moving:
-                row.chain.sampler._noise.fill(self._made[:, row.index])
-            self._used = 0
-        self._used += 1
-        return self._made[self._used - 1]
-
-    def rewind(self) -> None:
-        """Put the streams where the noise in use has left them; the rest is made again."""
-        unused, self._used = len(self._made) - self._used, len(self._made)
-        for row in self.moving if self._made.is_cpu else ():
-            row.chain.sampler._noise.sequence(self._made.dtype).position -= unused * self._made.shape[2]
-
-    def move(self, rows: Sequence[Row]) -> None:
-        """Draw for these rows from now on."""
-        self.moving = list(rows)
-        self._made.zero_()
-
-    def seeds(self, rows: int) -> list[int]:
-        """Return the seed of each row's stream; 0 of rows that do not move."""
-        found = {row.index: row.chain.sampler._noise.seed for row in self.moving}
-        return [found.get(index, 0) for index in range(rows)]
 
 
 class IsokineticRows:
@@ -90,7 +35,7 @@ class IsokineticRows:
         size: numbers of one chain.
         batch: returns that of a prepared step.
         gradient: takes parameters [rows, ``size``] and a batch's tensors; returns the losses, [rows], and their
-        gradients as the parameters.
+            gradients as the parameters.
         compiles: make the joint sampler's `compilable` methods compiled functions, with the gradients that they
             evaluate.
     """
@@ -112,7 +57,7 @@ class IsokineticRows:
         self._losses: list[Tensor] = []
         """The losses of that step, in the order of its evaluations."""
         self._u, self._g = (torch.zeros_like(self._theta, dtype=wide(theta.dtype)) for _ in range(2))
-        self._noise = _Noise(self._u, max(1, NOISE_AHEAD // size))
+        self._noise = RowNoise(self._u, max(1, NOISE_AHEAD // size))
         joint._noise = self._noise  # type: ignore[assignment]  # whom its step asks
         self._begun = False
         self._functions: dict[Any, Callable[..., Any]] = {}
@@ -218,7 +163,7 @@ class IsokineticRows:
         def function(*inputs: Tensor) -> tuple[Any, list[Tensor]]:
             left = iter(inputs)
             arguments = [next(left) if isinstance(v, Tensor) else v for v in flat]
-            joint._noise = Drawn([next(left) for _ in range(drawn)])  # type: ignore[assignment]
+            joint._noise = PreparedNoise([next(left) for _ in range(drawn)])  # type: ignore[assignment]
             self._batch, self._losses = tuple(left), []
             return method(joint, *pytree.tree_unflatten(arguments, tree)), self._losses
 

@@ -27,8 +27,8 @@ Purpose = Literal["init", "order", "augmentation", "noise", "dropout", "globals"
 - ``dropout``: torch's global generators.
 - ``globals``: Python's and NumPy's, from which a user's network may draw; seeded for each gradient.
 - ``noise``: the sampler's `Noise`; the index is that of `Chain.restart_noise`. In a pack, too, each chain's own `Noise`
-  gives its row's numbers, in the order of a single chain: `JointUpdate` and the ``_Noise`` of `isokinetic_pack` fetch
-  them ahead, and set it back to the steps that were made.
+  gives its row's numbers, in the order of a single chain: `raychains.chain.pack_noise` fetches them
+  ahead, and sets the stream back to the steps that were made.
 
 With micro-batches, each has its own augmentation and dropout, whose index is its number (`MicroBatches`).
 """

@@ -8,7 +8,7 @@ These are functions of what happened and of the time that passed; they know neit
 - **It stalls**: it is silent for longer than its own pace explains (`ChainPace`, `EvaluatorPace`). That is announced;
   after a longer silence its process is ended, and then it died.
 - **Its node is draining**: a cloud takes a spot machine back. Its chain writes a checkpoint after the current step and
-  goes on elsewhere, which is no failure (`FailurePolicy.preempted`). `ChainDispatch._drain_nodes` in
+  goes on elsewhere, which is no failure (`FailurePolicy.preempted`). `ChainDispatch._leave_draining_nodes` in
   `raychains.orchestration.run.chain_dispatch` hears of it and hands the coordinator's `Stop` on, `Attempt.stop` in
   `raychains.orchestration.chains.attempt` obeys. An evaluator does the jobs that it has and is given no more
   (`raychains.orchestration.run.evaluator_pool`).

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from raychains.core.duration import seconds
-from raychains.core.errors import require, unknown_name
+from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.options import Form, Options
 from raychains.core.registry import check_name, known_names, modules_defining
 from raychains.core.spec import MOST_ROWS
@@ -40,11 +40,13 @@ TASK = (
 SAMPLER = f"One of {' '.join(known_names('sampler'))}, or module:Class of your own"
 SCHEDULE = f"One of {' '.join(known_names('schedule'))}, or module:Class of your own"
 PRESET = (
-    "A named comparison instead, of arms that differ in one setting; it says task, sampler and schedule itself: "
+    "A named comparison of arms that differ in one setting; it sets task, sampler and schedule: "
     f"docs/reference/presets.md. One of {', '.join(known_names('preset'))}."
 )
 MOST_CHAINS = 10_000
 """Chains of all arms and repeats of one plan, which lists every one of them."""
+MOST_POINTS = 10_000
+"""Points of a sweep, whose plan lists every one of them."""
 MOST_REPEATS = 1_000_000
 """Lanes hold more repeats than a plan could list chains."""
 BETA = partial(fraction, why=": it is the share of each cycle spent without noise (β)")
@@ -101,7 +103,7 @@ class Common(Options):
     """Folder of the run store, or any URI that pyarrow knows (s3://bucket/prefix); default RAYCHAINS_STORE, else
     runs."""
     name: Text = None
-    """Name of the run; by default the task and the first digits of the plan's digest, so one plan has one name."""
+    """Name of the run; default the task and a hash of all settings, so that equal settings give the same name."""
     resume: bool = False
     """Continue the run of this name, if there is one: finished chains are not run again, stopped ones continue."""
     data_root: Text = None
@@ -109,7 +111,7 @@ class Common(Options):
     address: Text = None
     """Ray cluster to join, HOST:PORT; default RAY_ADDRESS, else Ray is started on this machine."""
     namespace: str = "raychains"
-    """Ray's namespace, in which the actors have their names: raychains/NAME/chain-worker-0-1a2b3c."""
+    """Ray's namespace for the names of worker processes, such as raychains/NAME/chain-worker-0-1a2b3c."""
     cpus_per_chain: Count = 1
     """CPU cores per chain, which are also its torch threads. --resume needs the same number."""
     gpus_per_chain: NotNegative = None
@@ -147,25 +149,26 @@ class Common(Options):
     on_divergence: Annotated[str, Form(metavar="{stop,restart-cycle,drop-chain}")] = "stop"
     """Action for a chain whose loss or parameters become non-finite, or whose loss leaves all bounds: stop gives it up,
     and its arms have no result; restart-cycle goes back to the start of its cycle with fresh noise; drop-chain
-    evaluates its arms without it."""
+    evaluates its arms without this chain."""
     bins: Annotated[int | None, Form(check=partial(integer, least=1, most=1000))] = None
     """Bins of calibration errors and reliability diagrams; default 15, or those that the run was evaluated with before.
     The ATMC paper uses 8."""
     keep_predictions: Annotated[str, Form(metavar="{auto,all,none}")] = "auto"
     """Keep samples' predictions in the store, for further measures without a forward pass; auto keeps all of a run's if
-    they take at most 1 GB, else none. With measures, raychains evaluate treats auto as all, and refuses the value
-    none."""
+    they take at most 1 GB, else none. With measures, which read predictions again, raychains evaluate treats auto as
+    all and refuses none."""
     object_store_memory: MaybeCount = None
-    """Bytes of Ray's object store when Ray is started here; default 1 GB or 20 % of the memory, whichever is less."""
+    """Bytes of Ray's object store, which holds data that processes exchange, when Ray is started here; default 1 GB or
+    20 % of the memory, whichever is less."""
     callback: Names = ()
-    """Callbacks that get the run's events besides the terminal: jsonl (events in STORE/runs/NAME/events),
-    tensorboard, ray-metrics, wandb, mlflow (the last two are extras); module:Class is one of your own.
-    docs/how-to/monitor.md says what each gets."""
+    """Callbacks that get the run's events besides the terminal: jsonl (events in STORE/runs/NAME/events), tensorboard,
+    ray-metrics, wandb, mlflow (the last two are extras); module:Class is one of your own. docs/how-to/monitor.md says
+    what each gets."""
     log: Annotated[str | None, Form(check=local_file)] = None
-    """A local file to append events to (of ticks one in ten seconds), one JSON object per line."""
+    """A local file to append events to, one JSON object per line; of ticks one in ten seconds."""
     tensorboard: Annotated[str | None, Form(check=local_folder)] = None
-    """Local folder of TensorBoard's files, which are written when it is given; default with --callback tensorboard:
-    STORE/runs/NAME/tensorboard where the store is a local folder."""
+    """Write TensorBoard's files to this local folder. With --callback tensorboard and a local store the default is
+    STORE/runs/NAME/tensorboard."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -192,7 +195,7 @@ class Sampling(Common):
     chains: Annotated[int, Form(check=partial(integer, least=1, most=MOST_CHAINS))] = 4
     """Parallel chains."""
     cycles: Annotated[IntegerPerSampler, Form(aliases=("-M",), per_sampler=True, check=positive_int)] = None
-    """M: how often a cyclical step size restarts."""
+    """M: number of cycles of a cyclical step size."""
     exploration: Annotated[PerSampler, Form(aliases=("--beta",), per_sampler=True, check=BETA)] = None
     """β in [0, 1): share of each cycle spent without noise."""
     samples_per_cycle: MaybeCount = None
@@ -201,15 +204,16 @@ class Sampling(Common):
     """Steps between kept samples; default 1 for densities and an epoch for networks. With cycles the task names the
     share of an epoch: half of one for a network of your own."""
     lr: Annotated[PerSampler, Form(per_sampler=True, check=positive)] = None
-    """Initial step size on the mean-loss scale, as in torch.optim.SGD. Here and wherever SAMPLER=… is shown, a
-    comparison's samplers may differ, as in sgld=.1,sghmc=.01; those that are not named have their defaults."""
+    """Initial step size on the mean-loss scale, as in torch.optim.SGD. In a comparison this and other options with
+    SAMPLER=… take values per sampler, as in sgld=.1,sghmc=.01; samplers that are not named have their defaults."""
     final_lr: Annotated[PerSampler, Form(per_sampler=True, check=positive)] = None
     """Step size at the last step of a linear, exponential or decreasing schedule; default a hundredth of lr, or for a
     decreasing schedule the task's value."""
     burn_in: Annotated[IntegerPerSampler, Form(per_sampler=True, check=integer)] = None
-    """Epochs (steps of a density) without noise at the start of the run, or of each cycle; instead of β."""
+    """Epochs (steps of a density) of optimisation without noise at the start of the run, or of each cycle; instead of
+    β."""
     temperature_ramp: Annotated[PerSampler, Form(per_sampler=True, check=fraction)] = None
-    """Share of the run (or cycle) over which T grows linearly from 0 once the noise sets in; default 0, at once."""
+    """Share of the run (or cycle) over which T grows linearly from 0 once the noise begins; default 0: at once."""
     momentum: Annotated[PerSampler, Form(per_sampler=True, check=fraction)] = None
     """Momentum m in [0, 1) of the methods that have it; the friction is 1 − m."""
     temperature: Annotated[PerSampler, Form(aliases=("-T",), per_sampler=True, check=at_least_0)] = None
@@ -218,7 +222,7 @@ class Sampling(Common):
     """Strength λ of the Gaussian prior N(0, 1/(Nλ)) on the mean-loss scale."""
     prior: Annotated[Sequence[str], Form(metavar="[PATTERN=]PRIOR …", objects=True)] = ()
     """The prior of a network's parameters, instead of weight_decay: gaussian:STD, fan-in:GAIN (N(0, GAIN²/fan_in) on
-    weights, N(0, 1) on others), laplace:SCALE, student-t:DF,SCALE; or one for each pattern of names, as in
+    weights, N(0, 1) on others), laplace:SCALE, student-t:DF,SCALE; or one for each pattern of parameter names, as in
     '*.weight=fan-in:1' '*.bias=gaussian:1'. docs/how-to/own-model.md"""
     batch_size: MaybeCount = None
     """Examples per gradient step."""
@@ -226,32 +230,32 @@ class Sampling(Common):
     """Examples per micro-batch: a batch's gradient is the sum over micro-batches, and BatchNorm normalises each by
     itself; default the whole batch, or a worker's share of it."""
     batchnorm: Annotated[str | None, Form(metavar="{keep,reestimate,shared,refuse}")] = None
-    """BatchNorm's running statistics in samples: keep the chain's, reestimate by a pass over the training data, shared
-    (the chain's for draws of other variables, too: an ablation), or refuse."""
+    """BatchNorm's running statistics in samples; keep: the chain's; reestimate: by a pass over the training data;
+    shared: the chain's for all variables, an ablation; refuse: an error. docs/reference/samplers.md"""
     precision: Annotated[str, Form(metavar="{fp32,tf32,bf16,fp64}")] = "fp32"
-    """Arithmetic of the network: tf32 rounds factors of products (GPUs), bf16 runs the forward pass in half precision;
-    parameters, sampler and loss stay in single precision then. docs/concepts/execution.md says what is exact where."""
+    """Arithmetic of the network; tf32: faster, less exact matrix products on GPUs; bf16: the forward pass in half
+    precision, while parameters, sampler and loss stay in single precision. docs/concepts/execution.md says what is
+    exact where."""
     compile: Annotated[str, Form(metavar="{none,default,cuda-graphs}")] = "none"
-    """torch.compile of the network's forward pass (cuda-graphs: and a GPU records gradients), or of steps of a density
-    or a microcanonical pack; never exact on resume."""
+    """default: torch.compile of the network's forward pass, or of steps of a density or a microcanonical pack;
+    cuda-graphs: a GPU also records gradients. A resumed chain is then not exact."""
     pack: Annotated[str, Form(metavar="WIDTH", check=pack_width)] = "none"
     """Chains that one worker steps as one vectorised program: a number, auto (up to 20, for small networks of linear
-    layers), or none. It pays if a step is short. --resume needs the same width.
-    docs/concepts/execution.md"""
+    layers), or none. It pays if a step is short. --resume needs the same width. docs/concepts/execution.md"""
     fast: bool = False
     """Let a GPU tune its kernels and use those that are not reproducible: after a resume, samples have the same
     distribution, but not the same bytes."""
     exact: bool = True
     """Test your own task before its first run, and refuse it if a chain depends on state that checkpoints do not hold.
-    With --no-exact it runs, marked as not exact on resume, and a GPU's kernels are as for fast."""
+    With --no-exact it runs, marked as not exact on resume, and GPU kernels are as for fast."""
     init_from: Annotated[str | None, Form(objects=True, check=check_start)] = None
     """File at which all chains start: safetensors, or a torch state dict (its content is part of the chain's digest);
     in Python also a module or a state dict. Or deep-ensemble[:epochs,patience]: each chain starts at a member of a deep
     ensemble, which is trained first and stopped early (mile does so by default); none starts them at random.
     docs/concepts/execution.md"""
     init_strict: bool = True
-    """Require that init_from has all tensors of the network and no others. Otherwise those that fit by name and shape
-    are taken, the rest is initialised by seed 0, and the plan lists both."""
+    """Require that init_from has all tensors of the network and no others. With --no-init-strict tensors that fit by
+    name and shape are taken, the rest is initialised with seed 0, and the plan lists both."""
     sample_only: Patterns = ()
     """Shell patterns of the parameters to sample, e.g. 'fc.*'; the others stay at init_from, which must be given."""
     sampler_settings: Settings = ()
@@ -279,8 +283,8 @@ class _OfTask(Sampling):
 
     task: Annotated[str, Form(objects=True, help=TASK)] = "digits"
     backend: Annotated[str, Form(metavar="{ray,process}")] = "ray"
-    """Where chains and evaluators run: in processes of Ray, or without Ray as threads of this process, on its CPU and
-    one chain (or pack) at a time. The samples are the same; for small tasks process starts seconds earlier."""
+    """Where chains and evaluators run; ray: in processes of Ray; process: as threads of this process on its CPU, one
+    chain (or pack) at a time. The samples are the same; for small tasks process starts seconds earlier."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -345,7 +349,7 @@ class Fit(_OfTask):
     """As of `Local`."""
 
     budget: MaybeCount = None
-    """Epochs of all chains together, those of pilots included; default 1000."""
+    """Epochs of all chains together, pilots included; default 1000."""
     minutes: Positive = None
     """Time instead of a budget, in minutes: the first few epochs measure how many epochs that is, and the number is
     stored."""
@@ -354,7 +358,8 @@ class Fit(_OfTask):
     task with a split val is judged on that."""
     reference: bool = False
     """Train one AdamW network and a deep ensemble of five as well, each stopped early and with at most a fifth of the
-    budget, which is not counted; the table reference has paired differences on the examples of the run's evaluation."""
+    budget. Their epochs are not counted. The table `reference` has paired differences on the examples of the run's
+    evaluation."""
     pack: Annotated[str, Form(metavar="WIDTH", check=pack_width)] = "auto"
     """As for raychains run; the default packs the chains of small networks of linear layers."""
 
@@ -375,7 +380,7 @@ class Compare(_OfTask):
         Form(
             objects=True,
             check=check_name,
-            help="Methods to compare; default the task's. One that names its schedule, like csgld, has only that "
+            help="Methods to compare; default the task's. A method with a fixed schedule, like csgld, has only that "
             f"schedule's arms. {SAMPLER}.",
         ),
     ] = ()
@@ -446,7 +451,7 @@ class Local(_OfTask):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Compare):
-    """Estimate the cost of a comparison without running it: the options are those of raychains compare.
+    """Estimate the cost of a comparison without running it.
 
     Prints arms and chains, gradient evaluations, device hours and their price, and bytes of samples, checkpoints and
     predictions. Chains that the store holds already cost nothing. Of the options about where a run is made, only the
@@ -468,7 +473,7 @@ class Plan(Compare):
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(Run):
-    """Find good settings by a sweep, judged on the split val; the test split is never read. Every point is one chain.
+    """Try many settings, judged on the split val; the test split is never read. Every point (a setting) is one chain.
 
     Every point costs the same gradient evaluations. The metrics after each cycle are written to STORE/sweeps/NAME;
     raychains run --options STORE/sweeps/NAME/best.json then runs the best point. Settings that all points share are
@@ -485,9 +490,9 @@ class Sweep(Run):
     chains: Count = 1
     """Always 1: a point of a sweep is one chain."""
     grid: Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=A,B,C …", lists=True)] = ()
-    """Values of options, all combinations of which are run: exploration=0,.25,.5 cycles=2,4,8 lr=.1,.5. Any setting of
-    chains may be varied, also sampler, schedule and further settings such as eta. Default, without --space: exploration
-    (β) 0,.25,.5,.75 × cycles (M) 2,4,8, without an M that needs more epochs."""
+    """Values of options; all combinations are run: exploration=0,.25,.5 cycles=2,4,8 lr=.1,.5. Any setting of chains
+    may be varied, also sampler, schedule and further settings such as eta. Default, without --space: exploration (β)
+    0,.25,.5,.75 × cycles (M) 2,4,8, without an M that needs more epochs."""
     space: Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=RANGE …", lists=True)] = ()
     """Ranges to draw points from: lr=log:1e-3:1 exploration=uniform:0:.9 cycles=int:2:16, or lists as in a grid."""
     random: MaybeCount = None
@@ -506,6 +511,24 @@ class Sweep(Run):
     points continue."""
     repeats: MaybeCount = None
     """Independent repetitions of every point, whose mean decides; default 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.chains == 1, "chains", self.chains, "be 1: a point of a sweep is one chain")
+        if self.random is None and self.optuna is None:
+            if self.space:
+                raise UserError(
+                    f"space must be left out without `random=N` or `optuna=N`, got {' '.join(self.space)!r}"
+                )
+            return
+        if self.random is not None and self.optuna is not None:
+            raise UserError(f"optuna must be left out beside `random`, got {self.optuna}: give one of the two")
+        how = "random" if self.random is not None else "optuna"
+        if self.grid:
+            raise UserError(f"grid must be left out beside `{how}`, got {' '.join(self.grid)!r}: give it as a space")
+        if not self.space:
+            raise UserError(f"space must name what {how} draws, as in lr=log:1e-3:1 cycles=2,4,8, got nothing")
+        integer(how, getattr(self, how), 1, MOST_POINTS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -541,9 +564,9 @@ class Evaluate(Common):
     F), stacking (on the split val), truncated (densities: by the posterior's mass that each cycle explored)."""
     measures: Annotated[Sequence[str], Form(help=MEASURES)] = ()
     reference: Text = None
-    """Reference of the measure fidelity: hmc, or a file of probabilities. hmc makes draws of this posterior by
-    Hamiltonian Monte Carlo, in minutes for small networks; a file is .npy, .npz or .csv [examples, classes] in the
-    split's order; default HMC's probabilities in the data root, of CIFAR-10's test examples."""
+    """Reference of the measure fidelity. hmc: draws of this posterior by Hamiltonian Monte Carlo, in minutes for small
+    networks. Or a file of probabilities: .npy, .npz or .csv [examples, classes] in the split's order. Default, on
+    CIFAR-10's split test: HMC's probabilities in the data root."""
     against: Text = None
     """File of predictions of your own on the split, .npy, .npz or .csv: probabilities [examples, classes], or of a
     regression the means and in the last column the standard deviation, [examples, outputs + 1]. The measure against
@@ -564,7 +587,7 @@ class Export(Options):
     arm: Text = None
     """The arm's name; default the first."""
     group: Natural = 0
-    """Which group of repeats, from 0."""
+    """Number of the group of repeats, from 0: of networks the repeat."""
     to: Text = None
     """The file, a new one; default NAME.safetensors in the current folder."""
     first: MaybeCount = None
@@ -572,7 +595,7 @@ class Export(Options):
     dtype: Annotated[str | None, Form(metavar="{fp32,bf16,fp16}")] = None
     """Round tensors to this dtype; default the samples' own."""
     data_root: Text = None
-    """Folder with the data sets, which the task's identity is checked against; default as for run."""
+    """Folder with the data sets, to check that the task still has the same data; default as for run."""
     trust: bool = False
     """Import the modules of your own tasks, samplers and schedules that the run names, which runs their code. Without
     it no such module is imported, and runs of your own tasks cannot be exported."""
@@ -594,7 +617,7 @@ class Serve(Options):
     arm: Text = None
     """Name of a run's arm; default its first."""
     group: Natural = 0
-    """Number of a run's group of repeats, from 0."""
+    """Number of the group of repeats, from 0: of networks the repeat."""
     first: MaybeCount = None
     """Number of a run's samples to take: first the first sample of each chain, then the second ones, …; default all."""
     host: str = "127.0.0.1"
@@ -609,9 +632,9 @@ class Serve(Options):
     replicas: Count = 1
     """Processes that hold the ensemble."""
     cpus_per_replica: Count = 1
-    """CPU cores, and threads of torch, of each."""
+    """CPU cores, and torch threads, of each replica."""
     gpus_per_replica: Annotated[float, Form(check=at_least_0)] = 0.0
-    """GPUs of each; a fraction lets several share one, without dividing its memory."""
+    """GPUs of each replica; a fraction lets several share one, without dividing its memory."""
     max_batch_size: Count = 64
     """Inputs that are predicted at once, of one request or of several; also the most inputs of a request."""
     batch_wait: Duration = 0.005
@@ -623,7 +646,7 @@ class Serve(Options):
     object_store_memory: MaybeCount = None
     """As for run."""
     data_root: Text = None
-    """Folder with a run's data sets, which the task's identity is checked against; default as for run."""
+    """Folder with a run's data sets, to check that the task still has the same data; default as for run."""
     trust: bool = False
     """Import the modules of your own tasks, samplers, schedules and networks that the run or the file names, which runs
     their code. Without it no such module is imported."""
@@ -660,7 +683,7 @@ class Status(Options):
     watch: MaybeDuration = None
     """Print it again every so many seconds, or 10s, 1min, until the run ends."""
     chains: Count = 30
-    """Chains that are shown at most; failed and running ones come first."""
+    """Largest number of chains to show; failed and running ones come first."""
     json: bool = False
     """Print one JSON object with everything, for machines."""
 
@@ -698,7 +721,7 @@ class Prepare(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class InitTask(Options):
-    """Write a commented task that runs as it is: change its model, its data and its likelihood into yours.
+    """Write a commented example of a task that runs as it is; replace its model, data and likelihood by yours.
 
     Example: raychains init-task mytask.py
     """
@@ -709,7 +732,7 @@ class InitTask(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class InitDensity(Options):
-    """Write a commented log density that runs as it is: change it, its start and its data into yours.
+    """Write a commented example of a log density that runs as it is; replace it, its start and its data by yours.
 
     Example: raychains init-density mydensity.py
     """
@@ -743,7 +766,8 @@ class Reproduce(Common):
     """List tables and figures with the data they need and the estimated hours at the scales cpu, gpu and paper. Nothing
     is run."""
     dry_run: bool = False
-    """Print the chains that would be run, their gradient evaluations, and what sharing chains saves. Nothing is run."""
+    """Print the chains that would be run, their gradient evaluations, and how many are saved by chains that several
+    tables share. Nothing is run."""
     max_hours: Positive = None
     """Stop after this many hours; the same command continues."""
     to: Text = None

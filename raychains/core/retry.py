@@ -124,7 +124,7 @@ class Retrying:
 
         Raises:
             StorageRefused: no room left, or the storage refuses: read-only, no rights, a name too long, no such bucket;
-            at once.
+                at once.
             StorageAway: ``keep_trying`` returned False, or the patience is spent.
             OSError: any other error, at once.
         """

@@ -288,7 +288,7 @@ def pickled(dumps: Callable[[Any], bytes], value: Any, what: str) -> bytes:
 
 
 def received(code: UserCode, loads: Callable[[bytes], Any]) -> None:
-    """Make the folders and classes of `pack` known to this process.
+    """Make the folders and classes that another process `collected` known to this one.
 
     Raises:
         UserError: they cannot be made here.

@@ -57,9 +57,9 @@ def make(
     Args:
         folder: of the new data root; it must be missing or empty, or hold these stand-ins.
         train: training images of each set that has any, but five of each class at least; and examples of each UCI
-        table.
+            table.
         test: test images of the first set; every further one has one more. Of CIFAR-10-C: of each severity, as
-        CIFAR-10.
+            CIFAR-10.
         seed: of all patterns and noise.
         corruptions: how many types of CIFAR-10-C there are, the first ones; a folder that has more is left as it is.
 

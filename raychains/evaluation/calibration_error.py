@@ -30,7 +30,7 @@ class Reliability:
 
 
 def equal_width(rows: Rows, bins: int = BINS) -> Reliability:
-    """Return bins [k/bins, (k + 1)/bins), the last one with 1 (Guo et al. 2017).
+    """Return the reliability diagram of bins [k/bins, (k + 1)/bins), the last one with 1 (Guo et al. 2017).
 
     torchmetrics keeps a confidence of exactly 1 in a bin of its own: where there are such, its error may be larger.
 
@@ -46,11 +46,12 @@ def equal_width(rows: Rows, bins: int = BINS) -> Reliability:
 
 
 def equal_mass(rows: Rows, bins: int = BINS) -> Reliability:
-    """Return bins that hold equally many examples, as nearly as n and ties allow (ATMC: 8; Nguyen & O'Connor 2015).
+    """Return the reliability diagram of bins that hold equally many examples, as nearly as n and ties allow.
 
-    Without ties bin sizes differ by one at most. Examples of the same confidence share a bin: that of the middle of
-    their ranks, bin ⌊bins·(examples below + half of the tied)/n⌋. So the result does not depend on the order of the
-    rows, bins grow unequal where many confidences are the same, and some are empty then (or when n < bins).
+    Nguyen & O'Connor 2015; ATMC has 8 bins. Without ties bin sizes differ by one at most. Examples of the same
+    confidence share a bin: that of the middle of their ranks, bin ⌊bins·(examples below + half of the tied)/n⌋. So the
+    result does not depend on the order of the rows, bins grow unequal where many confidences are the same, and some are
+    empty then (or when n < bins).
 
     Args and errors: as `equal_width`.
     """

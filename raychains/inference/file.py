@@ -57,7 +57,7 @@ def write(
 
     Raises:
         UserError: the name is taken or cannot be written, samples differ in shape, or a value is too large for
-        ``dtype``.
+            ``dtype``.
         StorageRefused: no room.
     """
     from raychains.store import filesystem  # needs pyarrow, which reading does not

@@ -127,7 +127,7 @@ def parse(body: bytes, kind: str, options: Mapping[str, str], accepted: Accepted
         body: JSON, or a .npy file.
         kind: the body's type, from its header; without one it is JSON.
         options: ``dtype``, ``intervals`` and ``quantiles`` (separated by commas) from the address of a request, for raw
-        arrays.
+            arrays.
         accepted: what the ensemble takes.
 
     Raises:

@@ -231,7 +231,7 @@ def of_network(
     Args:
         selection, chains: their samples and chains.
         predictions: each sample's log-probabilities [examples, classes], in the selection's order; None without
-        classes.
+            classes.
         evaluation: the split that they are on.
         seed: of the projections and of the test examples that are chosen.
     """

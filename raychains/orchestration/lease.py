@@ -79,7 +79,7 @@ class Lease:
     Args:
         patient: wait for a driver of which it is not known whether it lives, at most until it counts as dead.
         driver_id: of a predecessor that is known to be gone, whose chains this driver takes over at once; by default a
-        new one.
+            new one.
         clock: of waits and ages; the storage's own tells drivers apart.
         identity: of this process and others.
         background: runs the renewals beside the caller's work, as `in_thread` does.

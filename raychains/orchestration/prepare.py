@@ -27,7 +27,7 @@ def prepare(plan: Plan, to: Storage, *, skip_damaged: bool = False, progress: Pr
 
     Raises:
         UserError: the target holds something else or takes no files, or there are damaged pictures that are not to be
-        skipped.
+            skipped.
         RayLost: Ray is gone; the same call goes on with what is left.
     """
     done = _begun(plan, to)

@@ -40,8 +40,8 @@ from raychains.orchestration.cluster import ray_watch
 from raychains.orchestration.cluster.user_parts import UserParts
 from raychains.planning import methods
 from raychains.planning.reports import report_steps
-from raychains.planning.sweep_points import SPLIT, Points
-from raychains.store import Storage, initial_states
+from raychains.planning.sweep_points import SPLIT, Points, with_stored_start
+from raychains.store import Storage
 from raychains.tasks import Task
 
 __all__ = ["RunConfig", "ScalingConfig", "TorchTrainer", "TrainSettings", "chain_trainer", "plan", "scaling"]
@@ -142,8 +142,7 @@ def chain_loop(settings: TrainSettings, driver_id: str) -> None:
     context, device = train.get_context(), get_device()
     set_up(gpus.is_gpu(device), settings.options.data_root)
     torch.set_num_threads(settings.options.cpus_per_chain)
-    start = initial_states.as_file(Storage(settings.options.store), settings.options.init_from)
-    planned = plan(replace(settings.options, init_from=start), settings.parts.unpack(), settings.repeat)
+    planned = plan(with_stored_start(settings.options), settings.parts.unpack(), settings.repeat)
     rank, size = context.get_world_rank(), context.get_world_size()
     if rank == 0:
         _lead(settings, driver_id, planned, size, device)

@@ -100,7 +100,7 @@ class CompletedRun:
         Args:
             rows: the preset's variants, and what their rows are called where that is another name.
             metrics: of the table, or ``accuracy``, ``top1`` and ``top5``; and their columns where they have other
-            names.
+                names.
             table: with columns arm, repeat, metrics and perhaps samples; default results.parquet.
         """
         known = self.results if table is None else table

@@ -28,6 +28,32 @@ log = logging.getLogger(__name__)
 FORMAT = 1
 ABOUT = "about.json"
 FIGURES = "figures"
+HOW_TO_READ = """
+Each claim was written down before the runs. Its line looks like this, with made-up numbers:
+
+> A has a lower error than B: −4.2 [−8.3, −0.1] (detectable 5.4): holds; the paper's own numbers: holds
+
+- **−4.2** is the mean of A minus the mean of B over repeated runs, in the unit of the table's column. A claim that
+  compares A with a constant subtracts the constant. The wording tells which sign supports the claim: an error should be
+  lower, an accuracy higher.
+- **[−8.3, −0.1]** is the 95 % confidence interval of this difference (Student's t).
+- **allowed ±0.5** appears where the claim is that both are equal: the whole interval must then lie within ±0.5.
+- **detectable 5.4** is the smallest true difference that as many repeats find with a power of 80 %; `unknown` if all
+  repeats are equal, ∞ if there is no interval.
+- **holds**: the interval lies entirely on the claim's side. **{not_held}**: entirely on the other side.
+  **inconclusive**: neither; more repeats may decide it.
+- **Holm-adjusted p** appears where the claims of a page are corrected together for multiple testing: then the verdict
+  follows from this p value, and a claim can be inconclusive although its interval excludes 0.
+- **the paper's own numbers** applies the same rule to the published means and standard errors, where there are any.
+- **no spread between the repeats: another would differ with a probability of up to 63 %**: all repeats gave the same
+  value, and the percentage is the 95 % upper bound that so many equal values leave.
+"""
+"""The guide to `Verdict.line` on the index."""
+WHAT_IS_LISTED = """
+Each linked page has a table with the published values beside ours, and below it the claims. The last three columns
+count these claims. `raychains reproduce NAME --scale {scale}` repeats the runs. *partly*: some parts were not run;
+the table's footnotes say why. A *study* is an experiment of this project that no paper has.
+"""
 EMPTY = pd.DataFrame(columns=["part", "row", "column", "repeat", "value", "digests", "samples"])
 """Cells of an experiment of which nothing was run."""
 
@@ -194,7 +220,10 @@ def write(experiment: Study, folder: Folder) -> list[Verdict]:
     cells = stored.get("cells", EMPTY)
     table = table_of(experiment, scale, cells, about)
     judged = verdicts(experiment, scale, cells)
-    folder.write_file("table.md", published_table.markdown(table).encode())
+    claims = [verdict.line(scale) for verdict in judged]
+    corrected = correction(experiment, len(judged))
+    listed = _claims_markdown(claims, corrected)
+    folder.write_file("table.md", (published_table.markdown(table) + listed).encode())
     folder.write_file("table.tex", published_table.latex(table).encode())
     folder.write_table("table", published_table.rows(table))
     folder.write_table("claims", [_stored_verdict(v, scale) for v in judged])
@@ -214,8 +243,8 @@ def write(experiment: Study, folder: Folder) -> list[Verdict]:
         explained=published_table.EXPLAINED,
         provenances=[p for p in published_table.MARKS if p in shown],
         notes=_numbered(table),
-        claims=[verdict.line(scale) for verdict in judged],
-        correction=correction(experiment, len(judged)),
+        claims=claims,
+        correction=corrected,
         settings=experiment.settings(scale),
         differences=experiment.differences_at(scale),
         figures=list(figures.values()),
@@ -223,6 +252,14 @@ def write(experiment: Study, folder: Folder) -> list[Verdict]:
     )
     folder.write_file("index.html", html)
     return judged
+
+
+def _claims_markdown(claims: Sequence[str], corrected: str) -> str:
+    """Return the lines of judged claims for the end of table.md; empty where there are none."""
+    lines = ["", "**Claims** ([how to read a line](../README.md#how-to-read-a-claim))", ""] if claims else []
+    lines += [corrected, ""] if corrected else []
+    lines += [f"- {claim}" for claim in claims]
+    return "\n".join([*lines, ""]) if claims else ""
 
 
 def _numbered(table: published_table.Table) -> dict[str, int]:
@@ -311,20 +348,31 @@ def write_index(root: Storage, prefix: str, scale: str, own: Sequence[Study] = (
 
 
 def _index_markdown(scale: str, words: Sequence[str], shown: Sequence[Entry]) -> str:
-    about = SCALES[scale]
-    lines = [f"# Published tables and figures at scale {scale}", "", f"{about[0].upper()}{about[1:]}.", ""]
+    total = _counts(shown)
+    numbers = ", ".join(f"{word}: {n}" for word, n in zip(words, total, strict=True))
+    lines = [f"# Published tables and figures at scale {scale}", ""]
+    lines += ["Published tables and figures beside runs of this project. The scale is:", f"{SCALES[scale]}.", ""]
+    lines += [f"**{sum(total)} claims. {numbers[0].upper()}{numbers[1:]}.** By paper:", ""]
+    lines += [f"| paper | claims | {' | '.join(words)} |", f"|---|---:|{'---:|' * len(words)}"]
+    for paper, method in {one.experiment.paper: one.experiment.method for one in shown}.items():
+        of = _counts([one for one in shown if one.experiment.paper == paper])
+        cited = f"{method}: {PAPERS[paper]}" if paper in PAPERS else method
+        lines.append(f"| {cited} | {sum(of)} | {' | '.join(map(str, of))} |")
+    lines += ["", "## How to read a claim", "", HOW_TO_READ.strip().format(not_held=words[1]), ""]
+    lines += ["## Tables and figures", "", WHAT_IS_LISTED.strip().format(scale=scale), ""]
     lines += [f"| paper | what | name | run | {' | '.join(words)} |", f"|---|---|---|---|{'---:|' * len(words)}"]
     for one in shown:
         what = f"[{one.experiment.heading}]({one.experiment.name}/table.md)"
         counts = " | ".join(str(n or "") for n in one.counts())
         lines.append(f"| {one.experiment.method} | {what} | `{one.experiment.name}` | {one.state} | {counts} |")
     for one in shown:
-        name = one.experiment.name
-        lines += ["", f"## [{one.experiment.heading}]({name}/table.md)", ""]
-        paper = PAPERS.get(one.experiment.paper, one.experiment.paper)
-        lines += [f"{paper}. `raychains reproduce {name} --scale {scale}`" if paper else one.experiment.title, ""]
-        parts: Mapping[str, Mapping[str, str]] = one.about["parts"]
-        lines += [f"- {n}: {p['status']}{': ' + p['reason'] if p['reason'] else ''}" for n, p in parts.items()]
-        lines += [f"- {text}" for text in (one.correction, *(line for _, line in one.claims)) if text]
-        lines += [f"\n![{one.experiment.title}]({path})" for path in one.figures]
+        if one.figures:
+            method, page = one.experiment.method, f"{one.experiment.name}/table.md"
+            lines += ["", f"## {method}, [{one.experiment.heading}]({page})", ""]
+            lines += [f"![{one.experiment.title}]({path})" for path in one.figures]
     return "\n".join([*lines, ""])
+
+
+def _counts(shown: Sequence[Entry]) -> list[int]:
+    """Return the numbers of claims of several experiments by `VERDICTS`."""
+    return [sum(numbers) for numbers in zip(*(one.counts() for one in shown), strict=True)] or [0] * len(VERDICTS)

@@ -315,8 +315,10 @@ def figure(
     Args:
         tables: their names, separated by spaces.
         draw: (rows of each table, …) -> figure.
-        name, title, alt: of `Drawing`.
-        caption: likewise; a function of the scale and of the rows where it differs by them.
+        name: of the `Drawing`; ``title`` and ``alt`` likewise.
+        title: a line.
+        alt: what the picture shows, for those who do not see it.
+        caption: a text, or a function of the scale and of the rows where it differs by them.
         parts: labels of the parts that have a drawing each, which stand for {part} in its title and alt.
     """
 

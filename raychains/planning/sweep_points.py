@@ -16,16 +16,16 @@ import numpy as np
 from torch import Tensor
 
 from raychains import samplers, schedules
-from raychains.core.config import Common, Run, Sweep
+from raychains.core.config import MOST_POINTS, Common, Run, Sweep
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.options import options_of
-from raychains.core.validation import integer, is_int, is_number
+from raychains.core.validation import is_int, is_number
 from raychains.evaluation.evaluation import Metric
 from raychains.planning import compatible, methods, settings_parser
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.presets import default_arms
 from raychains.planning.sweep_plan import Asha, Point, SweepPlan, Values
-from raychains.store import initial_states
+from raychains.store import Storage, initial_states
 from raychains.tasks import Task
 from raychains.tasks.user_defaults import defaults_of
 
@@ -43,8 +43,6 @@ SETTINGS = ("sampler_settings", "schedule_settings")
 """Options that hold further settings as NAME=VALUE."""
 PATHS = ("sampler", "schedule")
 """Options whose values may be import paths ``module:Class``."""
-MOST_POINTS = 10_000
-"""Largest number of points of a sweep: a plan lists every one of them."""
 TRIES = 100
 """Draws for one point before a space counts as one without points that fit."""
 Kind = Literal["log", "uniform", "int", "choice"]
@@ -153,16 +151,6 @@ def _list(field: str, name: str, text: str) -> tuple[Any, ...]:
 
 def _short(number: float) -> str:
     return f"{number:g}" if float(f"{number:g}") == number else repr(number)
-
-
-def grid_points(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Every combination, the last name's values change fastest."""
-    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-
-
-def drawn(space: Mapping[str, Range], generator: np.random.Generator) -> dict[str, Any]:
-    """One point of a space."""
-    return {name: range_.draw(generator) for name, range_ in space.items()}
 
 
 # Swept options
@@ -286,6 +274,11 @@ class Points:
         return Point(number=number, values=dict(values), sampler=sampler, specs=specs, length=arm.length)
 
 
+def with_stored_start(options: Run) -> Run:
+    """Return the options with a file of this process where ``init_from`` names a start in their store."""
+    return dataclasses.replace(options, init_from=initial_states.as_file(Storage(options.store), options.init_from))
+
+
 def with_validation(options: R, given: Task | None) -> tuple[Task, R, list[str]]:
     """Return the task with its split val, the options that make it, and notes for the user.
 
@@ -336,27 +329,24 @@ def plan(options: Sweep, given_task: Task | None = None) -> Planned:
     Raises:
         UserError: a setting out of range, a point that does not fit, or a task without data to hold out.
     """
-    require(options.chains == 1, "chains", options.chains, "be 1: a point of a sweep is one chain")
-    search, count = _search(options)
+    search: Any = "random" if options.random else "optuna" if options.optuna else "grid"
     task, options, notes = with_validation(options, given_task)
     metric = _metric(options.metric, task)
     grid, ranges = read_grid(options.grid), read_space(options.space)
     default = search == "grid" and not grid
     if default:
-        grid = _default_grid(options, task)
+        grid = _default_grid(options)
     points = Points(options, task)
-    made: list[Point] = []
     with _given_by("grid" if search == "grid" else "space"):
         for name in grid if search == "grid" else ranges:
             _check_swept(name, options)
         if search == "grid":
-            made, unfit = _grid(points, grid_points(grid), skip=default)
-        elif search == "random":
-            made, unfit = _random(points, ranges, count, options.seed)
+            tried, unfit = _grid(points, grid, skip=default)
         else:
-            unfit = []
-        tried = made or _random(points, ranges, 1, options.seed)[0]
-    compatible.check_total(len(tried[0].specs) * max(count, len(made)))
+            tried, unfit = _random(points, ranges, options.random or 1, options.seed)
+    made, unfit = (tried, unfit) if search != "optuna" else ([], [])
+    count = options.optuna or len(made)
+    compatible.check_total(len(tried[0].specs) * count)
     found = _plan(
         points.options,
         task,
@@ -364,7 +354,7 @@ def plan(options: Sweep, given_task: Task | None = None) -> Planned:
         metric=metric,
         swept=_tried(made, grid) if search == "grid" else {name: one.to_json() for name, one in ranges.items()},
         search=search,
-        count=len(made) or count,
+        count=count,
         points=tuple(made),
         asha=Asha(grace=options.asha_grace, reduction=options.asha_reduction) if options.asha else None,
         notes=tuple(dict.fromkeys([*notes, *unfit, *points.notes])),
@@ -406,7 +396,7 @@ def of_trials(
     """
     task = methods.make_task(options, options.task, given_task)
     repeats = 1 + max(repeat for _, repeat in trials)
-    points = Points(dataclasses.replace(options, repeats=repeats), task, fixed)
+    points = Points(dataclasses.replace(with_stored_start(options), repeats=repeats), task, fixed)
     names = dict.fromkeys(name for values, _ in trials for name in values)
     made: dict[str, Point] = {}
     found: list[Point] = []
@@ -448,28 +438,6 @@ def _tried(points: Sequence[Point], names: Iterable[str]) -> dict[str, list[Any]
     return {name: list({repr(p.values[name]): p.values[name] for p in points}.values()) for name in names}
 
 
-def _search(options: Sweep) -> tuple[Any, int]:
-    """Return how points are found, and how many."""
-    counts = {"random": options.random, "optuna": options.optuna}
-    given = [name for name, count in counts.items() if count is not None]
-    if len(given) > 1:
-        raise UserError(f"optuna must be left out beside `random`, got {options.optuna}: give one of the two")
-    if not given:
-        if options.space:
-            raise UserError(f"space must be left out without `random=N` or `optuna=N`, got {' '.join(options.space)!r}")
-        return "grid", 0
-    if options.grid:
-        raise UserError(
-            f"grid must be left out beside `{given[0]}`, got {' '.join(options.grid)!r}: give it as a space"
-        )
-    if not options.space:
-        raise UserError(f"space must name what {given[0]} draws, as in lr=log:1e-3:1 cycles=2,4,8, got nothing")
-    count = counts[given[0]]
-    assert count is not None
-    integer(given[0], count, 1, MOST_POINTS)
-    return given[0], count
-
-
 def _metric(name: str, task: Task) -> Metric:
     known = {m.name: m for m in task.splits()[SPLIT].metrics}
     if name not in known:
@@ -481,12 +449,7 @@ def _metric(name: str, task: Task) -> Metric:
     return known[name]
 
 
-def _default_grid(options: Sweep, task: Task) -> dict[str, tuple[Any, ...]]:
-    defaults = defaults_of(options.task, task)
-    method = samplers.method(options.sampler or defaults.run)
-    schedule = methods.schedule_kind(options, method, defaults.of(method.kind))
-    if schedule != "cyclical":
-        raise UserError(f"grid must be given for schedule {schedule}: the default one varies β and M, which it lacks")
+def _default_grid(options: Sweep) -> dict[str, tuple[Any, ...]]:
     grid = {name: values for name, values in DEFAULT_GRID.items() if getattr(options, name) is None}
     if options.burn_in is not None:
         grid.pop("exploration", None)
@@ -497,19 +460,19 @@ def _default_grid(options: Sweep, task: Task) -> dict[str, tuple[Any, ...]]:
 
 def _check_swept(name: str, options: Sweep) -> None:
     field, setting = place(name)
-    default = next(f.default for f in dataclasses.fields(Sweep) if f.name == field)
     given = getattr(options, field)
-    fixed = given != default if setting is None else setting in settings_parser.read(field, given)
-    if fixed:
+    default = options_of(Sweep)[field].default
+    if (given != default) if setting is None else (setting in settings_parser.read(field, given)):
         raise UserError(f"{name} must be given once, got it as an option and in the sweep")
 
 
-def _grid(points: Points, wanted: list[dict[str, Any]], *, skip: bool) -> tuple[list[Point], list[str]]:
-    """The points of a grid; of the default one those that fit, and a note on the others."""
+def _grid(points: Points, grid: Mapping[str, Sequence[Any]], *, skip: bool) -> tuple[list[Point], list[str]]:
+    """Return every combination, the last name's values changing fastest; of the default grid those that fit, and notes
+    on the others."""
     made: list[Point] = []
     left: list[str] = []
-    for given in wanted:
-        values = points.values(given)
+    for combination in itertools.product(*grid.values()):
+        values = points.values(dict(zip(grid, combination, strict=True)))
         try:
             made.append(points.make(len(made), values))
         except UserError as error:
@@ -527,7 +490,7 @@ def _random(points: Points, ranges: Mapping[str, Range], count: int, seed: int) 
     made: list[Point] = []
     unfit: list[str] = []
     while len(made) < count:
-        values = points.values(drawn(ranges, generator))
+        values = points.values({name: range_.draw(generator) for name, range_ in ranges.items()})
         try:
             made.append(points.make(len(made), values))
         except UserError as error:
@@ -543,14 +506,13 @@ def _random(points: Points, ranges: Mapping[str, Range], count: int, seed: int) 
 
 def shared(options: Run) -> dict[str, Any]:
     """Return the settings of chains that the user gave, as JSON."""
-    placement = {f.name for f in dataclasses.fields(Common)} - {"cpus_per_chain"}
+    left_out = options_of(Common).keys() - {"cpus_per_chain"} | {"chains", "repeats", "lanes"}
     found = {}
-    kinds = typing.get_type_hints(Run)
-    for f in dataclasses.fields(Run):
-        value = getattr(options, f.name)
-        if f.name in placement or f.name in ("chains", "repeats", "lanes") or (value == f.default and f.name != "task"):
+    for name, option in options_of(Run).items():
+        value = getattr(options, name)
+        if name in left_out or (value == option.default and name != "task"):
             continue
-        if isinstance(value, int) and float in typing.get_args(kinds[f.name]):
+        if isinstance(value, int) and float in option.types:
             value = float(value)  # as the command line reads it: one sweep has one digest
-        found[f.name] = list(value) if isinstance(value, tuple) else value
+        found[name] = list(value) if isinstance(value, tuple) else value
     return found

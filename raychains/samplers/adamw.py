@@ -33,7 +33,7 @@ class AdamW(Sampler):
     """
 
     lr: float = setting("step size; a coordinate moves by about so much per step, whatever its gradient's size.")
-    num_data: int = setting("N; not used by the update, kept so that every method is built alike.", default=1)
+    num_data: int = setting("N; not used by the update.", default=1)
     temperature: float = setting("0, the only value allowed.", default=0.0)
     seed: int | None = setting("not used.", default=None)
     weight_decay: float = setting(

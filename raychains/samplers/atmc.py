@@ -42,10 +42,10 @@ class ATMC(Thermostat):
     minibatches is neither, and there a thermostat need not be nearer to the posterior than constant friction; its error
     falls with √lr.
 
-    Target: exp(−U/T) as lr, ``thermostat_rate`` and a₀ → 0, whatever the noise of the gradient while that is Gaussian
-    of constant variance. At a fixed a₀ the variance of θ is larger by (a₀/2)·coth(a₀/2) ≈ 1 + a₀²/12 by Strang (1.0008
-    at the default) and smaller by 1 − a₀/2 by Euler. With ``thermostat_rate`` exactly 0 noise of the gradient adds to T
-    as in SGHMC.
+    Target: exp(−U/T) as lr, ``thermostat_rate`` and a₀ → 0, if the gradient's noise is Gaussian with constant
+    variance. At a fixed a₀ the variance of θ is multiplied by (a₀/2)·coth(a₀/2) ≈ 1 + a₀²/12 under Strang's splitting
+    (1.0008 at the default) and by 1 − a₀/2 under Euler's. With ``thermostat_rate`` 0 the gradient's noise adds to T as
+    in SGHMC.
 
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
@@ -57,7 +57,9 @@ class ATMC(Thermostat):
     lr: float = setting("step size on the mean-loss scale; the time step is h = √(lr/N).")
     momentum: float = setting("1 − a₀ in [0, 1); a₀ is the least friction per step.", default=0.9)
     speed_limit: float | None = setting(
-        "c > 0, the limit of dθ/dt by coordinate; none for Gaussian momentum.", default=None, check=_speed_limit
+        "c > 0, the limit of dθ/dt per coordinate, by relativistic momentum; None for Gaussian momentum.",
+        default=None,
+        check=_speed_limit,
     )
 
     kind = "atmc"

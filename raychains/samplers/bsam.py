@@ -42,16 +42,14 @@ class BSAM(ClosureSampler):
     """
 
     lr: float = setting("step size of m; .5 in the paper's CIFAR runs.")
-    num_data: int = setting("N, the number of training data, times the augmentation factor.")
-    temperature: float = setting(
-        "T, by which the variance of w̃ and of draws is multiplied; 0 takes both at m.", default=1.0
-    )
+    num_data: int = setting("N, the number of training data; the paper takes 4 times as many where data are augmented.")
+    temperature: float = setting("T, which multiplies the variance of w̃ and of draws; 0 takes both at m.", default=1.0)
     weight_decay: float = setting("δ, the precision of the Gaussian prior N(0, 1/(Nδ)) divided by N.", default=0.0)
     beta1: float = setting("β₁ in [0, 1), how slowly the gradient average forgets.", default=0.9, check=fraction)
     beta2: float = setting("β₂ in (0, 1), how slowly the precision forgets.", default=0.999, check=_above_0)
     rho: float = setting("ρ, the size of the perturbation.", default=0.01, check=positive)
     damping: float = setting("added to the precision's target; at least 0.", default=0.1, check=at_least_0)
-    s0: float = setting("the first s, so that the first variance is 1/(N·s0).", default=1.0, check=positive)
+    s0: float = setting("the initial s; the initial variance is 1/(N·s0).", default=1.0, check=positive)
     m_sharpness: int = setting("sub-minibatches per step, each with its own closure.", default=8)
     prediction_samples: int = setting("draws of θ that a kept step yields.", default=1, group=False, check=positive_int)
 

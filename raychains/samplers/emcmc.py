@@ -41,7 +41,7 @@ class EntropyMCMC(VelocitySampler):
     In networks with BatchNorm the running statistics are θ's: re-estimate them before predicting with θₐ.
 
     Target: exp(−[U(θ) + ‖θ−θₐ‖²/(2η)]/T) as lr → 0 (λₐ = 0). The marginal of θ is the original posterior exp(−U/T);
-    only θₐ is drawn to flat regions: its marginal is that posterior smoothed by N(0, TηI).
+    only θₐ is drawn to flat regions: its marginal is the original posterior smoothed by N(0, TηI).
 
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
@@ -53,8 +53,12 @@ class EntropyMCMC(VelocitySampler):
     weight_decay: float = setting("strength λ of a Gaussian prior N(0, 1/(Nλ)) on θ.", default=0.0)
     eta: float = setting("η > 0, variance of θₐ around θ at T = 1; small pulls hard.", check=positive, column=True)
     momentum: float = setting("m in [0, 1); 0 is SGLD for the pair.", default=0.0)
-    anchor_decay: float = setting("λₐ, the same for θₐ.", default=0.0, check=at_least_0, column=True)
-    update: str = setting("``joint`` or ``gibbs``.", default="joint", check=partial(one_of, known=UPDATES))
+    anchor_decay: float = setting("λₐ, the weight decay of θₐ.", default=0.0, check=at_least_0, column=True)
+    update: str = setting(
+        "``joint``: one step of θ and θₐ together; ``gibbs``: a step of θ, then a draw of θₐ given θ.",
+        default="joint",
+        check=partial(one_of, known=UPDATES),
+    )
 
     kind = "emcmc"
     presets: ClassVar[Presets] = {

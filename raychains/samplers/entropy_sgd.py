@@ -31,7 +31,7 @@ class LocalEntropySampler(Sampler):
     inner_noise: float = setting(
         "ε, the inner noise's size per square root of step; at least 0.", default=1e-4, check=at_least_0
     )
-    gamma: float = setting("γ₀, the first scope: how strongly θ′ is held at x.", default=0.03, check=positive)
+    gamma: float = setting("γ₀, the initial pull of θ′ towards x (the paper's scope).", default=0.03, check=positive)
     gamma_growth: float = setting("γ₁, growth of γ per outer step; at least 0.", default=1e-3, check=at_least_0)
     averaging: float = setting("a in [0, 1), how slowly μ forgets.", default=0.75, check=fraction)
 
@@ -92,7 +92,7 @@ class LocalEntropySampler(Sampler):
 
 class EntropySGD(LocalEntropySampler):
     """L times θ′ ← θ′ − lr′·[g + γ(θ′−x)] + ε·√(2·lr′)·ξ and μ ← a·μ + (1−a)·θ′;  then x ← x − lr·(x−μ);  γ =
-    γ₀(1+γ₁)^t.
+    γ₀(1+γ₁)^t. x is the outer iterate, μ the running mean of the inner iterates θ′.
 
     Each ``step`` is one inner step on a minibatch of its own. θ′ and μ start at x; after ``inner_steps`` (L) of them
     the outer step number t = 0, 1, … moves x with the lr of that moment, and θ′ and μ restart there. With momentum the
@@ -111,7 +111,7 @@ class EntropySGD(LocalEntropySampler):
     Source: Chaudhari et al. 2017, https://arxiv.org/abs/1611.01838, Algorithm 1; constants from the authors' code.
     """
 
-    num_data: int = setting("N; not used by the update, kept so that every method is built alike.", default=1)
+    num_data: int = setting("N; not used by the update.", default=1)
     temperature: float = setting("0, the only value allowed.", default=0.0)
     weight_decay: float = setting("λ of the L2 penalty ½λ‖θ′‖², part of g.", default=0.0)
     momentum: float = setting("m in [0, 1) of the outer step; 0 is plain.", default=0.9)
@@ -128,16 +128,15 @@ class EntropySGD(LocalEntropySampler):
 
 
 class EntropySGLD(LocalEntropySampler):
-    """L times θ′ ← θ′ − lr′·[g + γ(θ′−x)] + ε·√(2·lr′)·ξ and μ ← a·μ + (1−a)·θ′;  then x ← x − lr·(x−μ) +
-    √(2·lr·T/N)·ξ.
+    """The inner loop of `EntropySGD`, then x ← x − lr·(x−μ) + √(2·lr·T/N)·ξ.
 
     `EntropySGD` with noise in the outer step. There is no outer momentum by default; with one, the pushes
     −lr·(x−μ) + √(2(1−m)·lr·T/N)·ξ go through Nesterov's rule, where the factor 1−m keeps the temperature at T.
 
     The published step sizes are unknown to us; the defaults are Entropy-SGD's.
 
-    Target: of x, exp(−N·F(x)/(γT)) with F(x) = −ε²·log ∫ exp(−[ℓ(θ′) + ½λ‖θ′‖² + ½γ‖θ′−x‖²]/ε²) dθ′, as lr and lr′ → 0,
-    L → ∞ and a → 1, because ∇F = γ(x−μ) then; it moves with γ unless ``gamma_growth`` is 0.
+    Target: the density exp(−N·F(x)/(γT)) of x, with F(x) = −ε²·log ∫ exp(−[ℓ(θ′) + ½λ‖θ′‖² + ½γ‖θ′−x‖²]/ε²) dθ′, as lr
+    and lr′ → 0, L → ∞ and a → 1, because ∇F = γ(x−μ) then; it changes with γ unless ``gamma_growth`` is 0.
 
     Raises:
         UserError: a setting out of range, γ too large for lr′, a complex parameter or a sparse gradient.

@@ -28,7 +28,7 @@ def _length(name: str, value: object) -> None:
 
 class MCLMC(Isokinetic):
     """u ← R(u); then with e = ∇log p/‖∇log p‖: u turns towards e by b·h, θ ← θ + ½h·u, u turns by (1−2b)·h,
-    θ ← θ + ½h·u, u turns by b·h; u ← R(u); R(u) = normalise(u + νξ), ν² = (e^{h/L} − 1)/d.
+    θ ← θ + ½h·u, u turns by b·h; u ← R(u); R(u) = normalise(u + νξ), ν² = (e^{h/L} − 1)/d, b = .1932.
 
     A step has the length ``lr`` = h in θ, whatever the gradient, N and T: it is *not* on the mean-loss scale. On a
     normal law in d dimensions √d times the narrowest standard deviation is a step with a bias of about one per cent; L
@@ -63,18 +63,18 @@ class MCLMC(Isokinetic):
         "independent chains stacked on axis 0 of every parameter, each with its own u and norms.", default=1
     )
     length: float | None = setting(
-        "L > 0, the length of the path on which u forgets; None is max(√d, 15). Where tuning begins.",
+        "L > 0, the length of the path on which u forgets; None is max(√d, 15). Tuning starts from this value.",
         default=None,
         check=_length,
     )
     tune: int = setting(
-        "steps that tune h and L; 0 leaves both as they are given.",
+        "number of steps that tune h and L; 0 leaves both as they are given.",
         default=0,
         check=partial(integer, least=0, most=2**53, why=": the steps that tune h and L"),
     )
     energy_error: float = setting(
-        "⟨ΔE²⟩/d per step to which tuning brings h at its end, .1 as in MILE: made for networks, and biased by ten per "
-        "cent and more in narrow coordinates. .0005, as in blackjax, biases them by a few.",
+        "⟨ΔE²⟩/d per step that tuning aims at. .1, as in MILE, suits networks and biases narrow coordinates by ten per "
+        "cent and more; .0005, as in blackjax, biases them by a few per cent.",
         default=0.1,
         check=positive,
     )

@@ -28,7 +28,7 @@ class SAM(ClosureSampler):
     Source: Foret et al. 2021, https://arxiv.org/abs/2010.01412, Algorithm 1 with p = 2.
     """
 
-    num_data: int = setting("N; not used by the update, kept so that every method is built alike.", default=1)
+    num_data: int = setting("N; not used by the update.", default=1)
     temperature: float = setting("0, the only value allowed.", default=0.0)
     seed: int | None = setting("not used.", default=None)
     weight_decay: float = setting(

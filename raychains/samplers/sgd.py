@@ -24,7 +24,7 @@ class SGD(VelocitySampler):
     https://arxiv.org/abs/1704.00109.
     """
 
-    num_data: int = setting("N; not used by the update, kept so that every method is built alike.", default=1)
+    num_data: int = setting("N; not used by the update.", default=1)
     temperature: float = setting("0, the only value allowed.", default=0.0)
     seed: int | None = setting("not used.", default=None)
     momentum: float = setting(default=0.0, init=False)

@@ -10,7 +10,7 @@ from raychains.samplers.sghmc import VelocitySampler
 
 
 class SGLD(VelocitySampler):
-    """θ ← θ − lr·g + √(2·lr·T/N)·ξ: SGHMC's code path without momentum.
+    """θ ← θ − lr·g + √(2·lr·T/N)·ξ.
 
     On U = λθ²/2 with N = 1 its variance is (T/λ)/(1 − lr·λ/2) exactly.
 

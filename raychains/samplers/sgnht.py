@@ -32,10 +32,10 @@ class SGNHT(Thermostat):
     minibatches is neither, and there a thermostat need not be nearer to the posterior than constant friction; its error
     falls with √lr.
 
-    Target: exp(−U/T) as lr, ``thermostat_rate`` and a₀ → 0, whatever the noise of the gradient while that is Gaussian
-    of constant variance. At a fixed a₀ the variance of θ is larger by (a₀/2)·coth(a₀/2) ≈ 1 + a₀²/12 by Strang (1.0008
-    at the default) and smaller by 1 − a₀/2 by Euler. With ``thermostat_rate`` exactly 0 noise of the gradient adds to T
-    as in SGHMC.
+    Target: exp(−U/T) as lr, ``thermostat_rate`` and a₀ → 0, if the gradient's noise is Gaussian with constant
+    variance. At a fixed a₀ the variance of θ is multiplied by (a₀/2)·coth(a₀/2) ≈ 1 + a₀²/12 under Strang's splitting
+    (1.0008 at the default) and by 1 − a₀/2 under Euler's. With ``thermostat_rate`` 0 the gradient's noise adds to T as
+    in SGHMC.
 
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
@@ -49,9 +49,8 @@ class SGNHT(Thermostat):
         "1 − a₀ in [0, 1); a₀ is the friction per step that goes with the injected noise.", default=0.9
     )
     thermostat: str = setting(
-        '``"coordinate"``, one z each, or ``"scalar"``, one z for all coordinates of a lane in a group that the mean '
-        "of "
-        "p² drives (the paper's first form).",
+        '``"coordinate"``: one z per coordinate; ``"scalar"``: one z per lane and parameter group, driven by the mean '
+        "of p² (the paper's first form).",
         default="coordinate",
         check=partial(one_of, known=("coordinate", "scalar")),
     )

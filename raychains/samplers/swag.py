@@ -19,8 +19,8 @@ from raychains.samplers.sghmc import VelocitySampler
 
 
 class SWAG(VelocitySampler):
-    """v ← m·v − lr·g; θ ← θ + v; every c-th θ: θ̄, the variance Σ of each coordinate and the last K deviations D = θ −
-    θ̄; a draw is θ̄ + √(s/2)·√Σ·ξ₁ + √(s/(2(K−1)))·D·ξ₂.
+    """v ← m·v − lr·g; θ ← θ + v; every c-th θ updates the mean θ̄, the variance Σ of each coordinate and the
+    last K deviations D = θ − θ̄; a draw is θ̄ + √(s/2)·√Σ·ξ₁ + √(s/(2(K−1)))·D·ξ₂.
 
     Iterates are collected at steps with a temperature above 0, which a schedule without cycles has after its
     ``noise_from``, under its burn-in SGD only trains. Nothing is injected into SGD, and the temperature scales nothing:
@@ -43,9 +43,9 @@ class SWAG(VelocitySampler):
     https://arxiv.org/abs/2002.08791.
     """
 
-    num_data: int = setting("N; not used by the update, kept so that every method is built alike.", default=1)
+    num_data: int = setting("N; not used by the update.", default=1)
     temperature: float = setting(
-        "above 0 iterates are collected and draws are of the Gaussian; its size has no effect.", default=1.0
+        "above 0 iterates are collected and a draw is from the Gaussian; the value has no effect.", default=1.0
     )
     seed: int | None = setting("of the draws; drawn from torch's global generator when left out.", default=None)
     momentum: float = setting("m in [0, 1).", default=0.9)

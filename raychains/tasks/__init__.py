@@ -144,7 +144,7 @@ def construct(path: str, settings: Mapping[str, Any]) -> Task:
 
     Raises:
         UserError: nothing that makes a task at the path; arguments that do not fit; a function that raises, or returns
-        no task.
+            no task.
     """
     make = _found(path)
     for name in ("kind", "revision", "fingerprint"):

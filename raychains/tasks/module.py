@@ -60,7 +60,7 @@ class FromModule(PredictiveTask):
             such pairs whose examples are functions of their index. Inputs may be a dict, a tuple or a nest of both: the
             model is called as ``model(**inputs)`` or ``model(*inputs)``. A dict with ``labels`` is such a pair, too.
         test_set: the same for the split ``test``; without one, runs are evaluated on ``val``, else on the training
-        examples.
+            examples.
         val: the same for a split ``val``, on which sweeps choose and samples are weighted; default none.
         val_split: instead of ``val``: the share (below 1) or number of the training examples that is held out as that
             split, each class's share kept where targets are classes. Which ones depends on their places in the set and

@@ -55,14 +55,16 @@ def table(records: Sequence[Record]) -> str:
     """Counts by command and victim, then outcomes and recovery by victim and signal."""
     done, lines = hits(records), []
     violated = sum("violations" in r for r in records)
+    repaired = sum("before" in r and "violations" not in r for r in records)
     seconds = sum(r["seconds"] for r in done) / max(1, len(done))
-    lines.append(
-        f"{len(done)} faults: {violated} violated, {sum('before' in r and 'violations' not in r for r in records)} "
-        f"violated when first tried and mended since. {len(records) - len(done)} commands ended before their moment. "
-        f"A fault took {seconds:.0f} s on average."
-    )
+    missed = len(records) - len(done)
+    lines += [
+        f"{len(done)} faults: {violated} break the guarantee; {repaired} did when first tried, and no longer do after "
+        "a repair.",
+        f"{missed} commands ended before their fault. A fault took {seconds:.0f} s on average.",
+    ]
     counts: Counter[tuple[str, str, str]] = Counter((r["command"], r["victim"], r["signal"]) for r in done)
-    lines += ["", "| killed / stopped / terminated | " + " | ".join(VICTIMS) + " |", "|---|" + "---|" * len(VICTIMS)]
+    lines += ["", "| SIGKILL/SIGSTOP/SIGTERM | " + " | ".join(VICTIMS) + " |", "|---|" + "---|" * len(VICTIMS)]
     for command in dict.fromkeys(sorted(r["command"] for r in done)):
         cells = ["/".join(str(counts[command, victim, s]) for s in SIGNALS) for victim in VICTIMS]
         lines.append(f"| `{command}` |" + "".join(" |" if c == "0/0/0" else f" {c} |" for c in cells))
@@ -71,8 +73,8 @@ def table(records: Sequence[Record]) -> str:
         groups[r["victim"], r["signal"]].append(r)
     lines += [
         "",
-        "| victim | signal | faults | ended by itself | called again | of these without a word | violated | median "
-        "recovery | worst |",
+        "| victim | signal | faults | ended by itself | called again | called again, no message | guarantee broken | "
+        "median recovery | worst |",
     ]
     lines.append("|---|---|---|---|---|---|---|---|---|")
     for victim, number in sorted(groups, key=lambda g: (VICTIMS.index(g[0]), g[1])):

@@ -27,7 +27,7 @@ def main(folder: Path, temporary: str) -> dict[str, Any]:
         assert session.connect(made.address).ours
         asked = RayWorkers()
         until(asked.grows, "the autoscaler's first report")
-        placement = ResourceConfig(gpus_per_chain=1, evaluators=1)
+        placement = ResourceConfig(gpus_per_worker=1, evaluators=1)
         room = placement.slots(asked).room()
         outcome = run_chains(plan, root(folder), placement, diary)
         nodes = asked.nodes()

@@ -98,7 +98,7 @@ def share(folder: Path, made: Any, pool: ThreadPoolExecutor) -> dict[str, Any]:
     machines.add(made, num_cpus=4, num_gpus=1, accelerator="A100")
     node = next(n["NodeID"] for n in ray.nodes() if n["Alive"] and n["Resources"].get("GPU"))
     plan = comparison(Gated(str(folder / "gpu"), AT), chains=3, steps=STEPS, block=BLOCK)
-    placement = ResourceConfig(gpus_per_chain=0.5, accelerator_type="A100", evaluate=False)
+    placement = ResourceConfig(gpus_per_worker=0.5, accelerator_type="A100", evaluate=False)
     running = pool.submit(run_chains, plan, root(folder / "gpu"), placement, Diary())
     until(lambda: len(places(folder / "gpu")) == 2, "two chains at once")
     here = places(folder / "gpu")

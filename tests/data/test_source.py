@@ -70,6 +70,8 @@ def test_an_orders_values_are_torchs_permutation_of_its_seed() -> None:
     for order in (EpochOrder(10, 4, 3), EpochOrder(10, 4, 3).to(CPU)):
         assert [b.tolist() for b in order] == [expected[:4].tolist(), expected[4:8].tolist(), expected[8:].tolist()]
         assert all(b.dtype == torch.int64 for b in order)
+        with pytest.raises(IndexError):
+            order[3]
 
 
 def test_an_order_knows_its_own_batches_and_their_parts() -> None:

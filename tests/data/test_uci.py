@@ -14,19 +14,20 @@ from tests.checks import refused
 
 ROWS = [[1.5, -2, 2], [0, 3e2, 1], [4, 5, 1], [-6, 0.25, 2], [7, 8, 1]]
 MADE = Table(
-    name="made",
-    file="made.dat",
-    examples=5,
-    features=2,
-    origin="set",
-    counts={1: 3, 2: 2},
+    name="made", file="made.dat", examples=5, features=2, origin="set", counts={1: 3, 2: 2},
     md5=tabular.digest(np.array(ROWS)),
-)
+)  # fmt: skip
+UNCHECKED = dataclasses.replace(MADE, md5=None)
+NUMBERS = np.array([[1.5, -2, 7.25], [0, 300, 1], [4, 5, -1]])
+"""Of real targets, without names and by the names of their columns."""
+REAL = Table(name="made", file="made.data", examples=3, features=2, origin="set", md5=tabular.digest(NUMBERS))
+NAMED = dataclasses.replace(REAL, name="named", file="named.csv", columns=("a", "b", "y"))
+CSV = "n,y,a,day,b\n1,7.25,1.5,2011-01-01,-2\n2,1,0,2011-01-01,3e2\n3,-1,4,2011-01-02,5\n"
 
 
-def written(root: Path, text: str) -> Path:
+def written(root: Path, text: str, table: Table = MADE) -> Path:
     (root / "uci").mkdir(exist_ok=True)
-    (root / "uci" / MADE.file).write_bytes(text.encode())
+    (root / "uci" / table.file).write_bytes(text.encode())
     return root
 
 
@@ -39,6 +40,14 @@ def test_features_and_labels_are_read_and_the_larger_class_is_label_1(tmp_path: 
     np.testing.assert_array_equal(data.features, np.array(ROWS)[:, :2])
     np.testing.assert_array_equal(data.targets, [1, 0, 0, 1, 0])
     assert data.features.dtype == data.targets.dtype == np.float64 and data.fingerprint == MADE.md5
+
+
+@pytest.mark.parametrize(("table", "text"), [(REAL, "1.50 -2 7.25\n\n0 300 1\r\n4 5.0 -1\n"), (NAMED, CSV)])
+def test_features_and_targets_are_read_from_both_kinds_of_files(tmp_path: Path, table: Table, text: str) -> None:
+    data = tabular.read(table, written(tmp_path, text, table))
+    np.testing.assert_array_equal(data.features, NUMBERS[:, :2])
+    np.testing.assert_array_equal(data.targets, NUMBERS[:, 2])
+    assert data.fingerprint == table.md5 and data.features.dtype == data.targets.dtype == np.float64
 
 
 def test_blanks_line_ends_and_spelling_of_numbers_do_not_matter(tmp_path: Path) -> None:
@@ -58,112 +67,47 @@ def test_every_number_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("table", "text", "words"),
     [
-        (lines(ROWS[:4]), ("5 lines of 3 numbers", "4 of 3")),
-        (lines([*ROWS, ROWS[0]]), ("5 lines of 3 numbers", "6 of 3")),
-        (lines([*ROWS[:4], [1, 1]]), ("5 of 2 or 3",)),
-        ("", ("0 of no",)),
-        (lines(ROWS).replace("5 1", "? 1"), ("numbers alone",)),
-        (lines(ROWS).replace("5 1", "nan 1"), ("finite",)),
-        (lines(ROWS).replace("5 1", "5 2"), ("classes",)),
-        (lines(ROWS).replace("5 1", "5 3"), ("classes",)),
+        (UNCHECKED, lines(ROWS[:4]), ("5 lines of 3 numbers", "4 of 3")),
+        (UNCHECKED, lines([*ROWS, ROWS[0]]), ("5 lines of 3 numbers", "6 of 3")),
+        (UNCHECKED, lines([*ROWS[:4], [1, 1]]), ("5 of 2 or 3",)),
+        (UNCHECKED, "", ("0 of no",)),
+        (UNCHECKED, lines(ROWS).replace("5 1", "? 1"), ("numbers alone",)),
+        (UNCHECKED, lines(ROWS).replace("5 1", "nan 1"), ("finite",)),
+        (UNCHECKED, lines(ROWS).replace("5 1", "5 2"), ("classes",)),
+        (UNCHECKED, lines(ROWS).replace("5 1", "5 3"), ("classes",)),
+        (NAMED, "", ("column a", "none")),
+        (NAMED, CSV.replace("day,b", "day,c"), ("column b", "n, y, a, day, c")),
+        (NAMED, CSV.replace("-2\n", "-2,9\n", 1), ("3 lines of 3 numbers", "3 of 3 or 6")),
+        (NAMED, CSV.replace("3e2", "?"), ("numbers alone",)),
+        (NAMED, CSV.replace("3e2", "inf"), ("finite",)),
+        (NAMED, CSV.replace("3e2", "301"), ("md5", "another version")),
+        (NAMED, CSV + CSV.splitlines()[-1], ("3 lines of 3 numbers", "4 of 3")),
     ],
 )
-def test_a_wrong_file_is_refused_in_a_line_that_names_it(tmp_path: Path, text: str, words: tuple[str, ...]) -> None:
-    with refused("made", str(tmp_path / "uci" / "made.dat"), *words):
-        tabular.read(dataclasses.replace(MADE, md5=None), written(tmp_path, text))
+def test_a_wrong_file_is_refused_in_a_line_that_names_it(
+    tmp_path: Path, table: Table, text: str, words: tuple[str, ...]
+) -> None:
+    with refused(table.name, str(tmp_path / "uci" / table.file), *words):
+        tabular.read(table, written(tmp_path, text, table))
 
 
 def test_a_missing_file_is_named_with_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAYCHAINS_DATA", str(tmp_path))
-    for name, table in TABLES.items():
-        with refused(name, str(tmp_path / "uci" / table.file), "RAYCHAINS_DATA"):
+    for name, table in {**TABLES, **REGRESSION_TABLES}.items():
+        with refused(name, str(tmp_path / "uci" / table.file), table.origin, "RAYCHAINS_DATA"):
             tabular.load(name)
     with refused("data set", "iris"):
         tabular.load("iris")
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "ones", "first"),
+    ("name", "shape", "first", "known"),  # of the targets: how many are 1, or the first
     [
-        ("australian", (690, 14), 307, [1, 22.08, 11.46]),
-        ("german", (1000, 24), 300, [1, 6, 4]),
-        ("heart", (270, 13), 120, [70, 1, 4]),
-    ],
-)
-def test_real_data_have_the_published_counts(
-    real_root: Path, name: str, shape: tuple[int, int], ones: int, first: list[float]
-) -> None:
-    data = tabular.load(name, real_root)
-    assert data.features.shape == shape and data.targets.shape == shape[:1]
-    assert data.targets.sum() == ones and set(data.targets) == {0.0, 1.0}
-    assert data.features[0, :3].tolist() == first and (data.features.std(0) > 0).all()
-    assert data.fingerprint == TABLES[name].md5
-
-
-# Real targets
-
-NUMBERS = np.array([[1.5, -2, 7.25], [0, 300, 1], [4, 5, -1]])
-REAL = Table(name="made", file="made.data", examples=3, features=2, origin="set", md5=tabular.digest(NUMBERS))
-NAMED = Table(
-    name="named",
-    file="named.csv",
-    examples=3,
-    features=2,
-    origin="set",
-    columns=("a", "b", "y"),
-    md5=tabular.digest(NUMBERS),
-)
-CSV = "n,y,a,day,b\n1,7.25,1.5,2011-01-01,-2\n2,1,0,2011-01-01,3e2\n3,-1,4,2011-01-02,5\n"
-
-
-def written_as(root: Path, file: str, text: str) -> Path:
-    (root / "uci").mkdir(exist_ok=True)
-    (root / "uci" / file).write_text(text)
-    return root
-
-
-def test_features_and_targets_are_read_from_both_kinds_of_files(tmp_path: Path) -> None:
-    text = "1.50 -2 7.25\n\n0 300 1\r\n4 5.0 -1\n"
-    for table, content in ((REAL, text), (NAMED, CSV)):
-        data = tabular.read(table, written_as(tmp_path, table.file, content))
-        np.testing.assert_array_equal(data.features, NUMBERS[:, :2])
-        np.testing.assert_array_equal(data.targets, NUMBERS[:, 2])
-        assert data.fingerprint == table.md5 and data.features.dtype == data.targets.dtype == np.float64
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", ("column a", "none")),
-        (CSV.replace("day,b", "day,c"), ("column b", "n, y, a, day, c")),
-        (CSV.replace("-2\n", "-2,9\n", 1), ("3 lines of 3 numbers", "3 of 3 or 6")),
-        (CSV.replace("3e2", "?"), ("numbers alone",)),
-        (CSV.replace("3e2", "inf"), ("finite",)),
-        (CSV.replace("3e2", "301"), ("md5", "another version")),
-        (CSV + CSV.splitlines()[-1], ("3 lines of 3 numbers", "4 of 3")),
-    ],
-)
-def test_a_wrong_file_of_columns_is_refused_in_a_line_that_names_it(
-    tmp_path: Path, text: str, words: tuple[str, ...]
-) -> None:
-    with refused("named", str(tmp_path / "uci" / "named.csv"), *words):
-        tabular.read(NAMED, written_as(tmp_path, NAMED.file, text))
-
-
-def test_a_missing_regression_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAYCHAINS_DATA", str(tmp_path))
-    for name, table in REGRESSION_TABLES.items():
-        with refused(name, str(tmp_path / "uci" / table.file), table.origin, "RAYCHAINS_DATA"):
-            tabular.load(name)
-    with refused("data set", "boston"):
-        tabular.load("boston")
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "first", "target"),
-    [
+        ("australian", (690, 14), [1, 22.08, 11.46], 307),
+        ("german", (1000, 24), [1, 6, 4], 300),
+        ("heart", (270, 13), [70, 1, 4], 120),
         ("airfoil", (1503, 5), [800, 0, 0.3048], 126.201),
         ("bikesharing", (17_379, 12), [1, 0, 1], 16),
         ("concrete", (1030, 8), [540, 0, 0], 79.98611076),
@@ -172,10 +116,14 @@ def test_a_missing_regression_file_is_named(tmp_path: Path, monkeypatch: pytest.
         ("protein", (45_730, 9), [13558.3, 4305.35, 0.31754], 17.284),
     ],
 )
-def test_real_regression_data_have_the_published_counts(
-    real_root: Path, name: str, shape: tuple[int, int], first: list[float], target: float
+def test_real_data_have_the_published_counts(
+    real_root: Path, name: str, shape: tuple[int, int], first: list[float], known: float
 ) -> None:
     data = tabular.load(name, real_root)
     assert data.features.shape == shape and data.targets.shape == shape[:1]
-    assert data.features[0, :3].tolist() == first and data.targets[0] == target
-    assert (data.features.std(0) > 0).all() and data.fingerprint == REGRESSION_TABLES[name].md5
+    assert data.features[0, :3].tolist() == first and (data.features.std(0) > 0).all()
+    if name in TABLES:
+        assert data.targets.sum() == known and set(data.targets) == {0.0, 1.0}
+    else:
+        assert data.targets[0] == known
+    assert data.fingerprint == {**TABLES, **REGRESSION_TABLES}[name].md5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from torch import nn
 
 import raychains as rc
 from raychains import priors
-from raychains.core.config import Evaluate, Export, Plan, Prepare, Reproduce, Run, Serve
+from raychains.core.config import Evaluate, Export, Plan, Prepare, Reproduce, Serve
 from raychains.samplers import KINDS as SAMPLERS
 
 
@@ -24,32 +25,23 @@ class Call:
     function: Callable[..., Any]
     good: Callable[[], Mapping[str, Any]]
     others: tuple[str, ...] = ()
-    """Further arguments, which have good defaults."""
+    """Further arguments, where the signature does not name them."""
     after: Callable[[Any], Any] = lambda made: None
     """What is done with what it returned, under the same promise."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All arguments that are replaced."""
-        return (*self.good(), *(name for name in self.others if name not in self.good()))
-
-
-def options_of(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(kind))
-
-
-SMALL = {
-    "task": "digits",
-    "task_settings": {"hidden": [4], "train": 60},
-    "epochs": 4,
-    "chains": 1,
-    "cycles": 2,
-    "exploration": 0.5,
-}
+        """All arguments that are replaced: those of the signature, too, which have good defaults."""
+        signature = inspect.signature(self.function).parameters
+        named = [name for name, p in signature.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        return tuple(dict.fromkeys([*self.good(), *self.others, *named]))
 
 
 def small() -> dict[str, Any]:
-    return {**SMALL, "store": "store", "progress": False}
+    return {
+        "task": "digits", "task_settings": {"hidden": [4], "train": 60}, "epochs": 4, "chains": 1, "cycles": 2,
+        "exploration": 0.5, "store": "store", "progress": False,
+    }  # fmt: skip
 
 
 def parameters() -> list[nn.Parameter]:
@@ -81,10 +73,9 @@ def values(schedule: rc.Schedule) -> None:
     schedule.part(), schedule.kept, schedule.warnings(), schedule.sampling_ends()
 
 
-def arguments_of(kind: type[Any]) -> tuple[str, ...]:
-    """Return the names of the settings of a sampler's constructor."""
-    code = kind.__init__.__code__
-    return code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+def in_a_group(kind: Any, given: dict[str, Any]) -> Callable[..., rc.Sampler]:
+    """Return what builds a sampler whose only group has settings of its own."""
+    return lambda **group: kind([{"params": parameters(), **group}], **given)
 
 
 def network() -> nn.Module:
@@ -115,145 +106,93 @@ def calls(store: Path, result: rc.Result) -> dict[str, Call]:
         store: of a finished run ``small``.
         result: that run.
     """
-    run = str(store / "runs" / "small")
-    inputs = np.zeros((2, 64), np.float32)
+    run, whole = str(store / "runs" / "small"), str(store / "whole.safetensors")
+    of_density = ("init_sd", "names", "reference", "defaults", "data", "log_prior", "name", "version")
+
+    def density(**good: Any) -> Call:
+        return Call(rc.Task.from_log_density, lambda: good, of_density, evaluations)
+
     found = {
-        "rc.run": Call(rc.run, small, (*options_of(Run), "callback", "worker_pool", "options")),
-        "rc.compare": Call(rc.compare, small, (*options_of(rc.Compare), "callback", "worker_pool", "options")),
-        "rc.sweep": Call(
-            rc.sweep, lambda: {**small(), "grid": {"lr": [0.1, 0.2]}}, (*options_of(rc.Sweep), "callback")
-        ),
-        "rc.Run": Call(rc.Run, dict, options_of(Run)),
-        "rc.Compare": Call(rc.Compare, dict, options_of(rc.Compare)),
-        "rc.Sweep": Call(rc.Sweep, dict, options_of(rc.Sweep)),
-        "Evaluate": Call(Evaluate, lambda: {"run": run}, options_of(Evaluate)),
-        "Export": Call(Export, lambda: {"run": run}, options_of(Export)),
-        "Serve": Call(Serve, lambda: {"source": run}, options_of(Serve)),
-        "Plan": Call(Plan, dict, options_of(Plan)),
-        "Prepare": Call(Prepare, lambda: {"set": "x", "source": "y"}, options_of(Prepare)),
-        "rc.evaluate": Call(
-            rc.evaluate,
-            lambda: {"path": run, "progress": False},
-            ("split", "views", "weights", "measures", "task", "options", "callback", "worker_pool", "page"),
-        ),
-        "rc.load": Call(rc.load, lambda: {"path": run}, ("task", "trust")),
-        "rc.draw_report": Call(rc.draw_report, lambda: {"path": run}, ("compare", "trust")),
+        "rc.run": Call(rc.run, small),
+        "rc.compare": Call(rc.compare, small),
+        "rc.sweep": Call(rc.sweep, lambda: {**small(), "grid": {"lr": [0.1, 0.2]}}),
+        "rc.Run": Call(rc.Run, dict),
+        "rc.Compare": Call(rc.Compare, dict),
+        "rc.Sweep": Call(rc.Sweep, dict),
+        "Evaluate": Call(Evaluate, lambda: {"run": run}),
+        "Export": Call(Export, lambda: {"run": run}),
+        "Serve": Call(Serve, lambda: {"source": run}),
+        "Plan": Call(Plan, dict),
+        "Prepare": Call(Prepare, lambda: {"set": "x", "source": "y"}),
+        "rc.evaluate": Call(rc.evaluate, lambda: {"path": run, "progress": False}),
+        "rc.load": Call(rc.load, lambda: {"path": run}),
+        "rc.draw_report": Call(rc.draw_report, lambda: {"path": run}),
         "rc.reproduce": Call(
             rc.reproduce,
             lambda: {"names": ("fig2",), "dry_run": True, "store": "store", "progress": False},
-            (*options_of(Reproduce), "callback", "tell", "watch"),
+            tuple(inspect.signature(Reproduce).parameters),
         ),
         "rc.make_task": Call(rc.make_task, lambda: {"name": "digits"}, ("train", "hidden", "split_seed")),
         "rc.tune.trainable": Call(
             rc.tune.trainable,
             lambda: {k: v for k, v in small().items() if k not in ("chains", "progress")},
-            ("reports", "allow_unequal_budget", "lr", "sampler", "val_split", "schedule", "cpus_per_chain"),
+            ("lr", "sampler", "val_split", "schedule", "cpus_per_chain"),
         ),
         "rc.tune.search_space": Call(
             rc.tune.search_space, lambda: {"task": "digits", "epochs": 8}, ("val_split", "sampler", "exploration")
         ),
-        "rc.tune.report": Call(
-            rc.tune.report,
-            lambda: {"results": [], "trainable": int},
-            ("metric", "name"),
-        ),
-        "rc.serve.deployment": Call(
-            rc.serve.deployment,
-            lambda: {"source": str(store / "whole.safetensors")},
-            (
-                *(
-                    "arm",
-                    "group",
-                    "first",
-                    "replicas",
-                    "cpus_per_replica",
-                    "gpus_per_replica",
-                    "max_batch_size",
-                    "batch_wait",
-                ),
-                *("max_body", "data_root", "model", "trust"),
-            ),
-        ),
-        "result.predict": Call(result.predict, lambda: {"x": inputs}, ("arm",)),
-        "result.predictive": Call(result.predictive, dict, ("arm", "group")),
-        "result.posterior": Call(result.posterior, dict, ("arm", "group", "first")),
-        "result.export": Call(
-            result.export, lambda: {"to": "x.safetensors"}, ("arm", "group", "first", "dtype", "progress")
-        ),
-        "result.table": Call(result.table, dict, ("full",)),
-        "posterior(x)": Call(result.posterior(), lambda: {"x": torch.zeros(2, 64)}),
+        "rc.tune.report": Call(rc.tune.report, lambda: {"results": [], "trainable": int}),
+        "rc.serve.deployment": Call(rc.serve.deployment, lambda: {"source": whole}),
+        "result.predict": Call(result.predict, lambda: {"x": np.zeros((2, 64), np.float32)}),
+        "result.predictive": Call(result.predictive, dict),
+        "result.posterior": Call(result.posterior, dict),
+        "result.export": Call(result.export, lambda: {"to": "x.safetensors"}),
+        "result.table": Call(result.table, dict),
+        "posterior(x)": Call(lambda x: result.posterior()(x), lambda: {"x": torch.zeros(2, 64)}),
         "rc.PosteriorPredictive": Call(
             rc.PosteriorPredictive,
             lambda: {"model": network(), "samples": members()},
-            ("shared", "weights", "prepare", "kind", "noise", "chunk"),
-            lambda made: made(torch.zeros(2, 2)),
+            after=lambda made: made(torch.zeros(2, 2)),
         ),
         "rc.PosteriorPredictive.load": Call(
-            rc.PosteriorPredictive.load,
-            lambda: {"file": str(store / "whole.safetensors")},
-            ("model", "device", "trust", "chunk"),
-            lambda made: made(torch.zeros(2, 64)),
+            rc.PosteriorPredictive.load, lambda: {"file": whole}, after=lambda made: made(torch.zeros(2, 64))
         ),
         "rc.Task.from_module": Call(
             rc.Task.from_module,
             lambda: {"model_fn": network, "train_set": examples(), "test_set": examples(), "name": "own"},
-            ("loss", "noise", "val", "val_split", "split_seed", "version", "resident", "metrics", "defaults"),
+            ("noise", "val", "val_split", "split_seed", "version", "resident", "metrics", "defaults"),
             evaluations,
         ),
-        "rc.Task.from_log_density": Call(
-            rc.Task.from_log_density,
-            lambda: {"logp": lambda x: -(x**2).sum(), "dim": 2},
-            ("init_sd", "names", "reference", "name", "version", "defaults"),
-            evaluations,
+        "rc.Task.from_log_density": density(logp=lambda x: -(x**2).sum(), dim=2),
+        "rc.Task.from_log_density(init)": density(
+            logp=lambda x: -sum((v**2).sum() for v in x.values()), init={"a": 0.0, "b": np.zeros(2)}
         ),
-        "rc.Task.from_log_density(init)": Call(
-            rc.Task.from_log_density,
-            lambda: {"logp": lambda x: -sum((v**2).sum() for v in x.values()), "init": {"a": 0.0, "b": np.zeros(2)}},
-            ("init_sd", "names", "reference", "data", "log_prior"),
-            evaluations,
+        "rc.Task.from_log_density(data)": density(
+            logp=lambda x, rows: -((rows - x) ** 2).sum(-1), init=np.zeros(2), data=np.ones((5, 2))
         ),
-        "rc.Task.from_log_density(data)": Call(
-            rc.Task.from_log_density,
-            lambda: {"logp": lambda x, rows: -((rows - x) ** 2).sum(-1), "init": np.zeros(2), "data": np.ones((5, 2))},
-            ("log_prior", "names", "reference", "defaults"),
-            evaluations,
-        ),
-        "rc.Chain": Call(rc.Chain, lambda: {"spec": spec(result)}, ("task", "device", "start", "group")),
-        "rc.ChainSpec.from_json": Call(
-            lambda data: rc.ChainSpec.from_json(data), lambda: {"data": spec(result).to_json()}
-        ),
+        "rc.Chain": Call(rc.Chain, lambda: {"spec": spec(result)}),
+        "rc.ChainSpec.from_json": Call(rc.ChainSpec.from_json, lambda: {"data": spec(result).to_json()}),
         "rc.ScheduleLR": Call(
             rc.ScheduleLR,
             lambda: {"optimizer": rc.SGLD(parameters(), lr=0.1, num_data=3), "schedule": rc.Constant(steps=3, lr=0.1)},
-            ("last_step",),
         ),
-        "rc.Metric": Call(
-            rc.Metric,
-            lambda: {"name": "own", "label": "Own", "better": "lower"},
-            ("scale", "digits", "minor", "of"),
-        ),
+        "rc.Metric": Call(rc.Metric, lambda: {"name": "own", "label": "Own", "better": "lower"}),
         "priors.Product": Call(priors.Product, lambda: {"factors": [priors.Gaussian(std=1.0)]}),
     }
     for name, kind in SAMPLERS.items():
         given: dict[str, Any] = {"lr": 0.01, "num_data": 10}
         given |= {"momentum": 0.9} if name in ("sgdm", "sghmc") else {"eta": 0.1} if name == "emcmc" else {}
-        others = tuple(a for a in arguments_of(kind) if a != "params")
-        found[f"rc.{kind.__name__}"] = Call(kind, lambda given=given: {"params": parameters(), **given}, others, step)
-        found[f"rc.{kind.__name__}(group)"] = Call(
-            lambda kind=kind, given=given, **group: kind([{"params": parameters(), **group}], **given),
-            dict,
-            ("lr", "params", "momentum", "temperature", "weight_decay", *others),
-            step,
-        )
-    for kind in {rc.Constant, rc.Cyclical, rc.Decreasing, rc.Exponential, rc.Linear, rc.Step}:
-        fields = options_of(kind)
-        known = {"steps": 100, "lr": 0.1, "cycles": 4, "exploration": 0.5, "final_lr": 0.01, "milestones": (0.5,)}
-        known |= {"factor": 0.1, "a": 0.1, "b": 1.0, "gamma": 0.55}
-        given = {k: v for k, v in known.items() if k in fields}
-        found[f"rc.{kind.__name__}"] = Call(kind, lambda given=given: given, fields, values)
+        found[f"rc.{kind.__name__}"] = Call(kind, lambda given=given: {"params": parameters(), **given}, after=step)
+        others = ("momentum", *inspect.signature(kind).parameters)
+        found[f"rc.{kind.__name__}(group)"] = Call(in_a_group(kind, given), dict, others, step)
+    known = {"steps": 100, "lr": 0.1, "cycles": 4, "exploration": 0.5, "final_lr": 0.01, "milestones": (0.5,)}
+    known |= {"factor": 0.1, "a": 0.1, "b": 1.0, "gamma": 0.55}
+    for kind in (rc.Constant, rc.Cyclical, rc.Decreasing, rc.Exponential, rc.Linear, rc.Step):
+        given = {k: v for k, v in known.items() if k in inspect.signature(kind).parameters}
+        found[f"rc.{kind.__name__}"] = Call(kind, lambda given=given: given, after=values)
     for prior in (priors.Gaussian, priors.Laplace, priors.GroupLaplace, priors.UnitNorm):
-        (setting,) = (f for f in options_of(prior) if f != "match")
-        found[f"priors.{prior.__name__}"] = Call(prior, lambda setting=setting: {setting: 1.0}, ("match",))
+        (setting,) = inspect.signature(prior).parameters.keys() - {"match"}
+        found[f"priors.{prior.__name__}"] = Call(prior, lambda setting=setting: {setting: 1.0})
     return found
 
 

@@ -22,6 +22,8 @@ from hypothesis.errors import HypothesisException
 
 import raychains
 from raychains.cli import main
+from raychains.plotting.style import Drawing
+from raychains.report import run_page
 from tests.fuzz import tally
 
 PACKAGE = str(Path(raychains.__file__).parent)
@@ -130,6 +132,17 @@ def no_ray(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("ray.init", init)
     patch.setattr("ray.is_initialized", lambda: False)  # a session of other tests would be used instead
     patch.setattr("ray.shutdown", lambda: None)  # … or ended
+
+
+def no_rendering(patch: pytest.MonkeyPatch) -> None:
+    """Figures are drawn once and not rendered: what they read of the store stays the same, and takes a tenth of the
+    time."""
+
+    def render(drawing: Drawing) -> tuple[bytes, bytes]:
+        drawing.draw()
+        return b"<svg/>", b""
+
+    patch.setattr(run_page, "render", render)
 
 
 class _Tracebacks(logging.Handler):

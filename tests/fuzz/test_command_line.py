@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import shutil
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from raychains import tasks
+from raychains import samplers, tasks
 from raychains.cli import COMMANDS
 from raychains.core import config
 from raychains.samplers import METHODS
@@ -26,137 +27,22 @@ FLAGS = {
     for command, (kind, _) in COMMANDS.items()
 }
 HUGE = ["9" * 30, "-" + "9" * 30, "9" * 400, "9" * 5000, "1e308", "1e309", "1e-320", "-1e400"]
+PRINTED = """
+nan inf -inf NaN None null true [] {} - -- = =1 0 -1 0x10 1_0 1e3 ½ ² ١٢ １ 1,5 ~ ~nobody-here/x .. ../x / /dev/null
+/dev/null/x x://y :// file: file:// file:///dev/null %00 $(id) `id` ' " <b> * │ ╭─╮ b'x' {1} 1j ... (1,) '\\q' 0777
+f'x' [1] \\ ray://x 127.0.0.1:² 127.0.0.1:99999999 : :1 [::1]:1 @file
+"""
 ODD = [
-    "",
-    " ",
-    "nan",
-    "inf",
-    "-inf",
-    "NaN",
-    "None",
-    "null",
-    "true",
-    "[]",
-    "{}",
-    "-",
-    "--",
-    "=",
-    "=1",
-    "0",
-    "-1",
-    "0x10",
-    "1_0",
-    "1e3",
-    "½",
-    "²",
-    "١٢",
-    "１",
-    "1,5",
-    "~",
-    "~nobody-here/x",
-    "..",
-    "../x",
-    "/",
-    "/dev/null",
-    "/dev/null/x",
-    "\x00",
-    "a\x00b",
-    "\x1b[31mred\x1b[0m",
-    "\n",
-    "a\nb",
-    "\r",
-    "\t",
-    "\u202etxt",
-    "\u2028",
-    "\ud800",
-    "é" * 70 + ":1",
-    "x://y",
-    "://",
-    "file:",
-    "file://",
-    "file:///dev/null",
-    "%00",
-    "$(id)",
-    "`id`",
-    "'",
-    '"',
-    "<b>",
-    "*",
-    "│",
-    "╭─╮",
-    "b'x'",
-    "{1}",
-    "1j",
-    "...",
-    "(1,)",
-    "'\\q'",
-    "0777",
-    "f'x'",
-    "1" + "*1" * 50,
-    "[1]",
-    "\\",
-    "[" * 4000,
-    "{" * 4000,
-    '{"a":' * 3000,
-    "ray://x",
-    "127.0.0.1:²",
-    "127.0.0.1:99999999",
-    ":",
-    ":1",
-    "[::1]:1",
-    "\x00:1",
-    "\ud800:1",
-    "@file",
+    *PRINTED.split(), *HUGE, "", " ", "\x00", "a\x00b", "\x1b[31mred\x1b[0m", "\n", "a\nb", "\r", "\t", "\u202etxt",
+    "\u2028", "\ud800", "é" * 70 + ":1", "1" + "*1" * 50, "[" * 4000, "{" * 4000, '{"a":' * 3000, "\x00:1", "\ud800:1",
     "a" * 5000,
-    *HUGE,
-]
+]  # fmt: skip
 GOOD = [
     *tasks.NAMES, *METHODS, *KINDS, "keep", "reestimate", "refuse", "local", "1", "2", "3", "10", "50", "0.5", "1e-3",
     "1000000000", "1000000000000", "1000000000000000000",
 ]  # fmt: skip
-SETTINGS = [
-    "eta",
-    "dim",
-    "correlation",
-    "covariance",
-    "mean",
-    "scale",
-    "train",
-    "hidden",
-    "split_seed",
-    "milestones",
-    "factor",
-    "sample_below",
-    "drop_first",
-    "noise_in_exploration",
-    "a",
-    "b",
-    "gamma",
-    "update",
-    "beta",
-    "num_data",
-    "minibatch",
-    "noise",
-    "prior_precision",
-    "seed",
-    "sharp",
-    "flat",
-    "start",
-    "gradient_noise",
-    "momentum",
-    "weight_decay",
-    "lr",
-    "",
-    "inner_steps",
-    "inner_lr",
-    "rho",
-    "m_sharpness",
-    "prediction_samples",
-    "nesterov",
-    "samples",
-    "noise_from",
-    "ramp",
-]
+SETTED = [*samplers.KINDS.values(), *KINDS.values(), *map(tasks.kind_of, tasks.NAMES)]
+SETTINGS = ["", "nesterov", *sorted({name for kind in SETTED for name in inspect.signature(kind).parameters})]
 
 text = st.text(max_size=12) | st.text(alphabet=st.characters(exclude_categories=()), max_size=6)
 numbers = st.one_of(

@@ -16,24 +16,13 @@ from hypothesis import strategies as st
 
 import raychains as rc
 from raychains.core.checksum import sealed
-from raychains.plotting.style import Drawing
-from raychains.report import run_page
 from raychains.store import ChainStore, Storage, codec
 from tests.fuzz import made
-from tests.fuzz.rules import Started, comes_to_one_line, examples, no_ray, say, tree
+from tests.fuzz.rules import Started, comes_to_one_line, examples, no_ray, no_rendering, say, tree
 
 JUNK = [
-    b"",
-    b"\x00" * 64,
-    b"{}",
-    b"[]",
-    b"null",
-    b"1e999",
-    b"\xff\xfe",
-    b"PAR1",
-    b'{"format":1}',
-    b"[" * 100_000,
-    b"<html>",
+    *(b"", b"\x00" * 64, b"\xff\xfe", b"[" * 100_000),
+    *b'{} [] null 1e999 PAR1 {"format":1} <html>'.split(),
 ]
 
 
@@ -105,14 +94,7 @@ def damaged(stored: Stored, name: str, data: bytes) -> dict[str, str]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are drawn once and not rendered: what they read of the store stays the same, and takes a tenth of the
-    time."""
-
-    def render(drawing: Drawing) -> tuple[bytes, bytes]:
-        drawing.draw()
-        return b"<svg/>", b""
-
-    monkeypatch.setattr(run_page, "render", render)
+    no_rendering(monkeypatch)
 
 
 @examples(70, "store")
@@ -176,29 +158,9 @@ def test_a_damaged_checkpoint_is_never_taken_for_a_whole_one(stored: Stored, dam
 # Plans that are whole JSON and say something else
 
 REPLACEMENTS: list[Any] = [
-    None,
-    True,
-    0,
-    -1,
-    1.5,
-    10**30,
-    "",
-    "x",
-    "../../x",
-    "raychains.tasks.digits:Digits",
-    "os:system",
-    [],
-    {},
-    [[]],
-    [None],
-    {"kind": "x"},
-    [1, 2],
-    "\ud800",
-    "nan",
-    "cyclical",
-    float("nan"),
-    float("inf"),
-]
+    None, True, 0, -1, 1.5, 10**30, "", "x", "../../x", "raychains.tasks.digits:Digits", "os:system", [], {}, [[]],
+    [None], {"kind": "x"}, [1, 2], "\ud800", "nan", "cyclical", float("nan"), float("inf"),
+]  # fmt: skip
 
 
 def paths(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -16,23 +16,17 @@ from raychains.core.checksum import sealed, unsealed
 from raychains.core.errors import UserError
 from raychains.inference import sweep_results
 from raychains.inference.sweep_data import Sweep
-from raychains.plotting.style import Drawing
-from raychains.report import run_page
 from raychains.store import Storage, SweepStore
-from tests.fuzz.rules import examples, no_ray, say
+from tests.fuzz.rules import examples, no_ray, no_rendering, say
 from tests.fuzz.test_damaged_stores import REPLACEMENTS, changed, paths
 from tests.store import flips
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[flips.Store]:
-    def render(drawing: Drawing) -> tuple[bytes, bytes]:
-        drawing.draw()
-        return b"<svg/>", b""
-
     with pytest.MonkeyPatch.context() as patch:
         no_ray(patch)
-        patch.setattr(run_page, "render", render)
+        no_rendering(patch)
         yield flips.make(tmp_path_factory.mktemp("store"))
 
 

@@ -104,33 +104,19 @@ def bits(data: bytes, chance: random.Random) -> bytes:
             changed = bytearray(data)
             for _ in range(chance.choice([1, 1, 4, 40])):
                 # What says how to read the rest stands at the ends.
+                ends = min(64, len(data))
                 place = chance.choice(
-                    [
-                        chance.randrange(len(data)),
-                        chance.randrange(min(64, len(data))),
-                        -1 - chance.randrange(min(64, len(data))),
-                    ]
+                    [chance.randrange(len(data)), chance.randrange(ends), -1 - chance.randrange(ends)]
                 )
                 changed[place] = chance.choice([0, 1, 127, 128, 255, changed[place] ^ 1 << chance.randrange(8)])
             return bytes(changed)
         case 3:
             return data + data
         case 4:
-            return chance.choice(
-                [
-                    b"",
-                    b"\0",
-                    b"{}",
-                    b"[" * 5000,
-                    b"\x80\x04.",
-                    b"PK\x03\x04",
-                    b"\x1f\x8b",
-                    b"\xff\xd8",
-                    b"PAR1PAR1",
-                    b"\x93NUMPY",
-                    b"\n" * 100,
-                ]
-            )
+            return chance.choice([
+                b"", b"\0", b"{}", b"[" * 5000, b"\x80\x04.", b"PK\x03\x04", b"\x1f\x8b", b"\xff\xd8", b"PAR1PAR1",
+                b"\x93NUMPY", b"\n" * 100,
+            ])  # fmt: skip
         case _:
             at = chance.randrange(len(data))
             return data[:at] + chance.randbytes(chance.choice([1, 8, 100])) + data[at:]
@@ -138,26 +124,13 @@ def bits(data: bytes, chance: random.Random) -> bytes:
 
 def array(chance: random.Random, like: np.ndarray) -> np.ndarray:
     """Return another array than a file should hold."""
-    return chance.choice(
-        [
-            lambda: like[:0],
-            lambda: like[:1],
-            lambda: like.astype(np.float64),
-            lambda: like.astype(np.int64),
-            lambda: like.reshape(-1),
-            lambda: like[None],
-            lambda: np.concatenate([like, like]),
-            lambda: like * 0 + 255,
-            lambda: like.astype(object),
-            lambda: like.astype("U3"),
-            lambda: np.array(3),
-            lambda: like.T,
-            lambda: np.zeros(like.shape, [("a", "u1")]),
-            lambda: np.full(like.shape, np.nan),
-            lambda: like.astype(">i8"),
-            lambda: np.asfortranarray(like),
-        ]
-    )()
+    return chance.choice([
+        lambda: like[:0], lambda: like[:1], lambda: like.astype(np.float64), lambda: like.astype(np.int64),
+        lambda: like.reshape(-1), lambda: like[None], lambda: np.concatenate([like, like]), lambda: like * 0 + 255,
+        lambda: like.astype(object), lambda: like.astype("U3"), lambda: np.array(3), lambda: like.T,
+        lambda: np.zeros(like.shape, [("a", "u1")]), lambda: np.full(like.shape, np.nan), lambda: like.astype(">i8"),
+        lambda: np.asfortranarray(like),
+    ])()  # fmt: skip
 
 
 def idx(data: bytes, chance: random.Random) -> bytes:
@@ -189,24 +162,9 @@ def cifar(data: bytes, chance: random.Random) -> bytes:
     found: Any = pickle.loads(data, encoding="latin1")
     key = chance.choice(sorted(found))
     junk = [
-        None,
-        [],
-        [None],
-        {},
-        "x",
-        b"x",
-        3,
-        2**70,
-        float("nan"),
-        [2**70] * 20,
-        [1.5] * 20,
-        [True] * 20,
-        [-1] * 20,
-        [10**9] * 20,
-        Runs(),
-        np.arange(3),
-        (1, 2),
-    ]
+        None, [], [None], {}, "x", b"x", 3, 2**70, float("nan"), [2**70] * 20, [1.5] * 20, [True] * 20, [-1] * 20,
+        [10**9] * 20, Runs(), np.arange(3), (1, 2),
+    ]  # fmt: skip
     match chance.randrange(5):
         case 0:
             del found[key]
@@ -233,15 +191,8 @@ def mat(data: bytes, chance: random.Random) -> bytes:
         del found[key]
     else:
         other = array(chance, found[key])
-        found[key] = chance.choice(
-            [
-                other,
-                "text",
-                {"a": 1},
-                np.array([[1, 2]], dtype=object),
-                other * 1.0 if other.dtype.kind in "iuf" else other,
-            ]
-        )
+        number = other * 1.0 if other.dtype.kind in "iuf" else other
+        found[key] = chance.choice([other, "text", {"a": 1}, np.array([[1, 2]], dtype=object), number])
     out = io.BytesIO()
     savemat(out, found, do_compression=chance.random() < 0.5)
     return out.getvalue()
@@ -438,20 +389,8 @@ def test_any_file_of_a_data_root(root: Root, kind: str, seed: int, writes: bool,
             use(root)
         if kind in TASKS:
             length = ["--epochs", "1"] if kind != "table" else ["--steps", "10"]
-            said = say(
-                [
-                    "run",
-                    "--task",
-                    TASKS[kind],
-                    "--data-root",
-                    str(root.folder),
-                    "--chains",
-                    "1",
-                    *length,
-                    "--store",
-                    str(root.folder.parent / "store"),
-                ]
-            )
+            asked = ["run", "--task", TASKS[kind], "--data-root", str(root.folder), "--chains", "1", *length]
+            said = say([*asked, "--store", str(root.folder.parent / "store")])
             assert said.status in (None, 2)
         assert tree(root.folder) == before and not Path("ran").exists()
     finally:

@@ -23,12 +23,10 @@ from raychains.core.checksum import sealed
 from raychains.core.errors import RaychainsError
 from raychains.core.spec import ChainSpec
 from raychains.orchestration import process_identity
-from raychains.plotting.style import Drawing
-from raychains.report import run_page
 from raychains.store import ChainStore, Storage, codec
 from raychains.store.chain_store import encode_index
 from tests.fuzz import made
-from tests.fuzz.rules import comes_to_one_line, examples, no_ray, say
+from tests.fuzz.rules import comes_to_one_line, examples, no_ray, no_rendering, say
 from tests.fuzz.test_damaged_stores import REPLACEMENTS, changed, paths
 
 
@@ -37,25 +35,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A whole run; each example writes one file of it anew, and then puts everything back."""
     folder = tmp_path_factory.mktemp("store")
     made.make(folder)
-    entry = {
-        "driver_id": "a" * 32,
-        "run": "small",
-        **process_identity.here(),
-        "since": 1,
-        "renewals": 1,
-        "given_up": [],
-    }
+    entry = {"driver_id": "a" * 32, "run": "small", "since": 1, "renewals": 1, "given_up": []}
+    entry |= process_identity.here()
     (folder / "drivers").mkdir()
     (folder / "drivers" / f"{'a' * 32}.json").write_text(json.dumps(entry))
     with pytest.MonkeyPatch.context() as patch:
         no_ray(patch)
-        patch.setattr(run_page, "render", lambda drawing: (_drawn(drawing), b""))
+        no_rendering(patch)
         yield folder
-
-
-def _drawn(drawing: Drawing) -> bytes:
-    drawing.draw()
-    return b"<svg/>"
 
 
 def altered(value: Any, chance: random.Random) -> Any:

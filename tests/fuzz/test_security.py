@@ -106,20 +106,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 OUTSIDE = [
-    "..",
-    "../x",
-    "/etc/x",
-    "a/../../x",
-    "a/b",
-    "a\\b",
-    ".hidden",
-    "",
-    "a\nb",
-    "a\x00b",
-    "\u2025",
-    "x" * 101,
-    "~",
-]
+    "..", "../x", "/etc/x", "a/../../x", "a/b", "a\\b", ".hidden", "", "a\nb", "a\x00b", "\u2025", "x" * 101, "~",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
@@ -171,61 +159,11 @@ EVIL = (
     "&lt;b&gt;\u202egnp\u0000\u0007\ud800<!--",
     "javascript:alert(1)",
 )
-ELEMENTS = {
-    "html",
-    "head",
-    "meta",
-    "title",
-    "style",
-    "body",
-    "main",
-    "header",
-    "p",
-    "h1",
-    "h2",
-    "h3",
-    "dl",
-    "div",
-    "dt",
-    "dd",
-    "span",
-    "section",
-    "table",
-    "thead",
-    "tbody",
-    "tr",
-    "th",
-    "td",
-    "i",
-    "strong",
-    "figure",
-    "picture",
-    "source",
-    "img",
-    "figcaption",
-    "a",
-    "ul",
-    "li",
-    "details",
-    "summary",
-    "code",
-    "pre",
-    "footer",
-}
-ATTRIBUTES = {
-    "aria-label",
-    "lang",
-    "charset",
-    "name",
-    "content",
-    "http-equiv",
-    "class",
-    "id",
-    "scope",
-    "style",
-    "media",
-}
-ATTRIBUTES |= {"srcset", "alt", "src", "href"}
+ELEMENTS = """
+html head meta title style body main header p h1 h2 h3 dl div dt dd span section table thead tbody tr th td i strong
+figure picture source img figcaption a ul li details summary code pre footer
+"""
+ATTRIBUTES = "aria-label lang charset name content http-equiv class id scope style media srcset alt src href"
 
 
 class Elements(HTMLParser):
@@ -267,7 +205,7 @@ def drawn(folder: Path, texts: list[str]) -> Elements:
     (folder / "chains" / digests[0] / "incarnations" / "1.json").write_text(
         json.dumps(
             {
-                "environment": {"torch": everything, "device": everything, "cuda": everything, "threads": 1},
+                "environment": {**dict.fromkeys(("torch", "device", "cuda"), everything), "threads": 1},
                 "host": everything,
             }
         )
@@ -292,9 +230,9 @@ def test_nothing_that_people_wrote_becomes_an_element(tmp_path: Path) -> None:
     # The same elements, in the same order, with the same attributes: text is all that differs.
     assert [(tag, sorted(a)) for tag, a in evil.found] == [(tag, sorted(a)) for tag, a in harmless.found]
     assert evil.comments == harmless.comments == 0
-    assert len(evil.found) > 100 and {tag for tag, _ in evil.found} <= ELEMENTS
+    assert len(evil.found) > 100 and {tag for tag, _ in evil.found} <= set(ELEMENTS.split())
     for tag, attributes in evil.found:
-        assert attributes.keys() <= ATTRIBUTES, (tag, attributes)
+        assert attributes.keys() <= set(ATTRIBUTES.split()), (tag, attributes)
         for name in ("src", "srcset"):
             value = attributes.get(name)
             if value is not None:

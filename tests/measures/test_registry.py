@@ -12,7 +12,7 @@ from raychains.cli import parse
 from raychains.core import registry
 from raychains.measures.weights import WEIGHTINGS
 from raychains.planning.views import KINDS
-from raychains.report.figures import FIGURES, OWN
+from raychains.report.figures import BUILT_IN, FIGURES
 from tests.checks import refused
 
 
@@ -33,7 +33,7 @@ def test_measures_are_the_modules_that_define_one_under_their_own_names() -> Non
     }
     for name in measures.NAMES:
         measure = measures.named(name)
-        assert measure.name == name and measure.about and measure.figures and measure.section in OWN
+        assert measure.name == name and measure.about and measure.figures and measure.section in BUILT_IN
         assert all(FIGURES[figure] is draw for figure, draw in measure.figures.items())
     with refused("measures", "diversty", "diversity"):
         measures.named("diversty")

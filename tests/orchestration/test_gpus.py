@@ -22,7 +22,7 @@ from tests.processes import json_of
 
 
 def slots_of(cluster: Recorded, gpus_per_chain: float | None, evaluator: float) -> Slots:
-    return ResourceConfig(gpus_per_chain=gpus_per_chain, gpus_per_evaluator=evaluator).slots(cluster)
+    return ResourceConfig(gpus_per_worker=gpus_per_chain, gpus_per_evaluator=evaluator).slots(cluster)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ from tests.orchestration.worlds import Diary, comparison
 ray.init("local", num_cpus=2, num_gpus=2, object_store_memory=80_000_000, include_dashboard=False, log_to_driver=False)
 folder = Path(sys.argv[1])
 plan = comparison(Gated(str(folder), -1), chains=2, steps=300)
-run_chains(plan, Storage(str(folder / "store")), ResourceConfig(gpus_per_chain=0.5, evaluate=False), Diary())
+run_chains(plan, Storage(str(folder / "store")), ResourceConfig(gpus_per_worker=0.5, evaluate=False), Diary())
 run = sorted(place["gpus"] for place in places(folder))
 rc.sweep(
     task="tests.sweeps.tasks:Placed", task_settings={"folder": str(folder), "pause": 0.0},

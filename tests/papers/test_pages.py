@@ -107,7 +107,7 @@ def test_a_family_is_corrected_and_the_pages_say_so(tmp_path: Path, monkeypatch:
         pages.write_index(folder.root, "", "cpu")
         for file in (f"{one.name}/index.html", "index.html"):
             assert (said in (tmp_path / str(one.family) / file).read_text()) == one.family
-        listed = (tmp_path / str(one.family) / "README.md").read_text()
+        listed = (tmp_path / str(one.family) / one.name / "table.md").read_text()
         assert (said.replace("&#39;", "'") in listed) == one.family
         shown[one.family] = found
     (decided,) = [n for n, v in enumerate(shown[False]) if v.verdict != "inconclusive"]

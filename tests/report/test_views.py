@@ -20,7 +20,7 @@ from raychains.planning import Comparison
 from raychains.planning.views import Request, View
 from raychains.plotting.style import laid_out
 from raychains.report import run_tables
-from raychains.report.figures import FIGURES, OWN, sections
+from raychains.report.figures import BUILT_IN, FIGURES, sections
 from raychains.store import RunStore, Storage
 from tests.report import runs
 from tests.report.figures import drawing_of, nothing_covered
@@ -229,7 +229,7 @@ def test_rows_keep_the_columns_of_all_rows(tmp_path: Path) -> None:
 def test_every_figure_stands_under_one_heading() -> None:
     own = Measure(name="mine", about="", tables=lambda context: {}, figures={"mine": lambda run: None})
     listed = [name for makers in sections([own]).values() for name in makers]
-    assert sorted(listed) == sorted([*FIGURES, "mine"]) and list(sections([own])) == [*OWN, "Measures"]
+    assert sorted(listed) == sorted([*FIGURES, "mine"]) and list(sections([own])) == [*BUILT_IN, "Measures"]
 
 
 def test_minor_metrics_stand_in_a_second_table_only(stored: tuple[RunStore, Comparison], page: Page) -> None:

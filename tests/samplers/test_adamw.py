@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 
 from raychains.samplers import AdamW
-from tests.checks import refused
 
 SHAPES = ((5, 3), (7,), ())
 
@@ -43,29 +40,3 @@ def test_every_step_is_that_of_torch(dtype: torch.dtype, settings: dict[str, flo
         # One order of the same operations: at most a few last bits differ between versions of torch.
         for p, q in zip(ours, theirs, strict=True):
             torch.testing.assert_close(p, q, rtol=8 * torch.finfo(dtype).eps, atol=8 * torch.finfo(dtype).eps)
-
-
-def test_without_decay_it_is_adam() -> None:
-    ours, theirs = pair(torch.float64)
-    mine, reference = AdamW(ours, lr=0.01), torch.optim.Adam(theirs, lr=0.01, foreach=False)
-    for _ in range(100):
-        for p, q in zip(ours, theirs, strict=True):
-            p.grad, q.grad = p.detach().sin(), q.detach().sin()
-        mine.step()
-        reference.step()
-    for p, q in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(p, q, rtol=1e-14, atol=1e-14)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"beta1": 1.0}, ("beta1", "[0, 1)")),
-        ({"beta2": -0.1}, ("beta2", "[0, 1)")),
-        ({"eps": 0.0}, ("eps",)),
-        ({"temperature": 1.0}, ("temperature must be 0 for adamw",)),
-    ],
-)
-def test_settings_out_of_range_are_refused(settings: dict[str, Any], words: tuple[str, ...]) -> None:
-    with refused(*words):
-        AdamW(pair(torch.float32)[0], lr=0.01, **settings)

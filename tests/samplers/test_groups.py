@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
-from raychains.samplers import SGHMC, SGLD, AdamW
+from raychains.samplers import SGHMC, SGLD
 from tests.checks import refused
 
 
@@ -152,13 +152,6 @@ def test_a_setting_that_the_loop_puts_out_of_range_is_refused_at_the_next_step_a
     assert all(torch.equal(p.detach(), q) for p, q in zip(built.parameters(), before, strict=True))
     built.param_groups[0] |= {"lr": 0.1, "temperature": 1.0, "momentum": 0.9}
     step(built)
-
-
-def test_an_optimisers_temperature_is_refused_in_the_loop_too() -> None:
-    built = AdamW([parameter()], lr=0.1)
-    built.param_groups[0]["temperature"] = 1.0
-    with refused("temperature", "adamw", "psgld"):
-        step(built)
 
 
 def test_a_numpy_number_is_a_number() -> None:

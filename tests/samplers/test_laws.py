@@ -55,42 +55,27 @@ def test_the_fixed_point_solves_the_lyapunov_equation(name: str) -> None:
 
 
 Row = tuple[type[Sampler], dict[str, Any], float, float, float, int, float]
-GIBBS = {"update": "gibbs"}
 ONE: list[Row] = [  # sampler, its settings, lr, T, curvature λ, N, sd of the gradient's noise
-    (SGLD, {}, 0.5, 1.0, 1.0, 1, 0.0),
     (SGLD, {}, 0.05, 0.5, 2.0, 1, 0.0),
-    (SGLD, {}, 1.2, 2.0, 1.0, 1, 0.0),
     (SGLD, {}, 0.2, 1.0, 1.0, 1, 1.5),
     (SGLD, {}, 0.3, 0.0, 0.7, 1, 1.0),
     (SGLD, {}, 0.4, 1.0, 0.5, 50, 0.2),
-    (SGHMC, {"momentum": 0.5}, 0.5, 1.0, 1.0, 1, 0.0),
     (SGHMC, {"momentum": 0.9}, 0.02, 1.0, 1.0, 1, 0.0),
-    (SGHMC, {"momentum": 0.9}, 0.5, 1.0, 1.0, 1, 0.5),
     (SGHMC, {"momentum": 0.8}, 1.5, 0.1, 0.6, 1, 0.0),
-    (SGHMC, {"momentum": 0.1}, 0.3, 2.0, 1.0, 1, 0.0),
     (SGHMC, {"momentum": 0.6}, 0.1, 0.0, 3.0, 1, 2.0),
-    (SGHMC, {"momentum": 0.9}, 0.1, 1.0, 0.5, 50, 0.0),
     (SGHMC, {"momentum": 0.7}, 0.5, 0.25, 1.0, 1000, 0.3),
     (SGHMC, {"momentum": 0.0, "noise_estimate": 0.25}, 0.5, 1.0, 1.0, 1, 1.0),
-    (SGHMC, {"momentum": 0.9, "noise_estimate": 0.04}, 0.02, 1.0, 1.0, 1, 2.0),
     (SGHMC, {"momentum": 0.5, "noise_estimate": 0.375}, 0.3, 0.5, 2.0, 20, 0.25),
     (SGHMC, {"momentum": 0.8, "noise_estimate": 0.05}, 0.2, 2.0, 0.5, 100, 0.1),
-    (EntropyMCMC, {"eta": 0.5}, 0.2, 1.0, 1.0, 1, 0.0),
-    (EntropyMCMC, {"eta": 2.0}, 0.3, 0.3, 0.7, 1, 0.0),
-    (EntropyMCMC, {"eta": 0.1}, 0.5, 2.0, 1.0, 20, 0.0),
-    (EntropyMCMC, {"eta": 0.5, "anchor_decay": 0.4}, 0.3, 1.0, 1.0, 3, 0.0),
-    (EntropyMCMC, {"eta": 0.5, "momentum": 0.9}, 0.1, 1.0, 1.0, 1, 0.0),
     (EntropyMCMC, {"eta": 0.05, "momentum": 0.9}, 0.4, 0.5, 1.0, 50, 0.0),
-    (EntropyMCMC, {"eta": 0.5, **GIBBS}, 0.2, 1.0, 1.0, 1, 0.0),
-    (EntropyMCMC, {"eta": 0.02, **GIBBS}, 0.3, 0.4, 1.0, 100, 0.0),
-    (EntropyMCMC, {"eta": 0.5, "anchor_decay": 0.4, **GIBBS}, 0.3, 1.0, 1.0, 3, 0.0),
-    (EntropyMCMC, {"eta": 0.3, "momentum": 0.9, **GIBBS}, 0.05, 2.0, 1.0, 1, 0.0),
+    (EntropyMCMC, {"eta": 0.02, "update": "gibbs"}, 0.3, 0.4, 1.0, 100, 0.0),
+    (EntropyMCMC, {"eta": 0.5, "anchor_decay": 0.4, "update": "gibbs"}, 0.3, 1.0, 1.0, 3, 0.0),
 ]
 """On the mean loss ½λθ²; a γ̂ is lr·N·σ²/(2T), so that what is not injected is the gradient noise's own share."""
 IDS = ["-".join(map(str, (kind.kind, *own.values(), *rest))) for kind, own, *rest in ONE]
 
 
-@pytest.mark.parametrize("row", [row for row in ONE if row[0] is not EntropyMCMC], ids=IDS[:18])
+@pytest.mark.parametrize("row", ONE[:11], ids=IDS[:11])
 def test_the_fixed_point_is_the_closed_form_in_one_dimension(row: Row) -> None:
     """(2aηT + η²s²)(1+m) / [a·η·Λ·(2(1+m) − ηΛ)], η = lr/N, Λ = Nλ, s = Nσ, a = 1 − m; the right γ̂ is as if σ were
     0."""

@@ -72,23 +72,18 @@ def moved(sampler: Sampler, gradient: Gradient = lambda p: None) -> list[bool]:
     return [not torch.equal(p.detach(), q) for p, q in zip(sampler.parameters(), before, strict=True)]
 
 
-@pytest.mark.parametrize("kind", sorted(OPTIMISERS))
-def test_optimisers_leave_a_parameter_without_gradient_as_it_is(kind: str) -> None:
-    sampler = build(kind, parameters(), weight_decay=0.1, seed=0)
-    assert moved(sampler) == [True, False, False]
-    assert not sampler.state.keys() & set(sampler.parameters()[1:])
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_group_may_skip_and_the_samplers_that_move_all_together_refuse(kind: str) -> None:
+def test_optimisers_and_groups_skip_and_the_samplers_that_move_all_together_refuse(kind: str) -> None:
     one, *others = parameters()
     groups: list[dict[str, Any]] = [{"params": [one]}, {"params": others, "missing_grad": "skip"}]
     if kind == "mclmc":
         with refused("missing_grad", "'skip'", "'zero'"):
             build(kind, groups)
         return
-    sampler = build(kind, groups, weight_decay=0.1, seed=0)
-    assert moved(sampler) == [True, False, False]
+    skips = parameters() if kind in OPTIMISERS else groups
+    for sampler in (build(kind, params, weight_decay=0.1, seed=0) for params in (skips, groups)):
+        assert moved(sampler) == [True, False, False]
+        assert not sampler.state.keys() & set(sampler.parameters()[1:])
     sampler.param_groups[1]["missing_grad"] = "zero"
     assert moved(sampler) == [True, True, True]
     sampler.param_groups[1]["missing_grad"] = "none"

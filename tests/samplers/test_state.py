@@ -119,6 +119,16 @@ def continued(sampler: Sampler, state: Any) -> list[Tensor]:
 
 
 @pytest.mark.parametrize(("kind", "own"), CASES, ids=IDS)
+def test_drawing_moves_nothing_and_can_be_repeated(kind: str, own: dict[str, Any]) -> None:
+    quiet, busy = (interrupted(kind, own, torch.float64)[0] for _ in range(2))
+    one, two = ([p.clone() for _, ps in busy.draws() for p in ps] for _ in range(2))
+    assert same_bits(one, two)
+    for sampler in (quiet, busy):
+        steps(sampler, AFTER, start=BEFORE)
+    assert same_bits(everything(quiet), everything(busy))
+
+
+@pytest.mark.parametrize(("kind", "own"), CASES, ids=IDS)
 def test_a_kept_step_yields_as_many_draws_of_each_variable_as_are_counted(kind: str, own: dict[str, Any]) -> None:
     sampler, _ = interrupted(kind, own, torch.float32)
     assert sampler.variables(own) == Counter(name for name, _ in sampler.draws())

@@ -6,8 +6,9 @@ import contextlib
 import inspect
 import os
 import signal
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +66,8 @@ class Dying(Guarded):
     """A process that makes its twelfth step of a chain while ``folder`` has a file ``die`` takes that away and dies.
     A file ``died-PID`` says then why.
 
-    So does a trial that is set up while there is a file ``die-early``; with a file ``stop`` it stops in its 36th step,
-    alive; one that takes over an earlier trial's process dies while there is a file ``die-handed-over``. While the
+    So does a trial that is set up while there is a file ``die-early``; with a file ``hang`` its 36th step has no end;
+    one that takes over an earlier trial's process dies while there is a file ``die-handed-over``. While the
     folder has a file ``slow``, the second half of a chain takes its time. One that makes its twelfth step while there
     is a file ``leave`` is on a draining node, as far as it can know; of several processes the others are.
     """
@@ -93,7 +94,7 @@ class Dying(Guarded):
         if self._steps == 12:
             self._leave()
         if self._steps == 36:
-            self._die("stop", signal.SIGSTOP)
+            self._die("hang", threading.Event().wait)
         if self._steps > 24 and (self.folder / "slow").exists():
             time.sleep(0.15)
         return super().backward(model, batch, generator)
@@ -107,12 +108,12 @@ class Dying(Guarded):
             else:
                 ray_private.draining = lambda: [ray.get_runtime_context().get_node_id()]
 
-    def _die(self, file: str, number: int = signal.SIGKILL) -> None:
+    def _die(self, file: str, how: Callable[[], Any] = lambda: os.kill(os.getpid(), signal.SIGKILL)) -> None:
         with contextlib.suppress(FileNotFoundError):
             mark = self.folder / f"died-{os.getpid()}"
             (self.folder / file).rename(mark)
             mark.write_text(file)
-            os.kill(os.getpid(), number)
+            how()
 
     def _mortal(self) -> bool:
         return True

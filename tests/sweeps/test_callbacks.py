@@ -16,6 +16,7 @@ from raychains.callbacks.event_data import Points, record
 from raychains.callbacks.jsonl import JsonLines
 from raychains.core.config import Sweep
 from raychains.core.errors import RayLost, StorageAway, StorageRefused, UserError
+from raychains.orchestration.cluster import ray_watch
 from raychains.orchestration.tune.sweep_experiment import SweepCallback, SweepStopper
 from raychains.planning import sweep_points
 from raychains.report.terminal import Terminal
@@ -58,20 +59,6 @@ def test_a_sweeps_own_events_are_json_too(tmp_path: Path) -> None:
         "digest": "d",
         "reason": "why",
     }
-
-
-def test_a_ray_that_goes_during_a_look_ends_tunes_loop_by_no_exception_after_which_tune_would_ask_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    callback = object.__new__(SweepCallback)
-
-    def gone(trials: list[Any]) -> None:
-        raise RayLost("the cluster does not answer")
-
-    monkeypatch.setattr(callback, "_tell", gone)
-    with pytest.raises(BaseException) as caught:
-        callback.on_step_end(0, [])
-    assert not isinstance(caught.value, Exception)
 
 
 def test_trackers_draw_each_report_over_its_chains_gradients() -> None:
@@ -124,3 +111,15 @@ def test_a_store_that_fails_in_tunes_callbacks_ends_the_sweep_by_its_own_error(e
     stopper.fatal, stopper.interrupt.asked = None, True
     callback.on_trial_complete(0, [], SimpleNamespace(config={}))
     assert stopper.fatal is (error if isinstance(error, StorageRefused) else None), "the user wanted it to stop"
+
+
+def test_a_ray_that_goes_ends_tunes_loop_by_no_exception_after_which_tune_would_ask_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def gone() -> None:
+        raise RayLost("the cluster does not answer")
+
+    monkeypatch.setattr(ray_watch, "check", gone)
+    with pytest.raises(BaseException) as caught:
+        object.__new__(SweepCallback).on_step_end(0, [])
+    assert not isinstance(caught.value, Exception)

@@ -11,16 +11,18 @@ import pytest
 import raychains as rc
 from raychains.api.sweep import SweepResult
 from raychains.cli import main
-from raychains.core.spec import ChainSpec
 from raychains.orchestration.tune import sweep_experiment
 from raychains.planning import events
-from raychains.store import ChainStore, Storage, SweepStore
+from raychains.store import ChainStore, SweepStore
 from tests.sweeps.worlds import Diary, attempts_of, undrawn
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
-GRID = {"exploration": [0.0, 0.5], "cycles": [2, 4, 8]}
 EPOCHS = 32
+ASKED: dict[str, Any] = {
+    "task": "digits", "epochs": EPOCHS, "samples_per_cycle": 2, "thinning": 5, "asha": True,
+    "grid": {"exploration": [0.0, 0.5], "cycles": [2, 4, 8]},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -38,31 +40,14 @@ def swept(tmp_path_factory: pytest.TempPathFactory, ray_session: None) -> tuple[
     with undrawn(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(SweepStore, "publish_stop", stop)
         patch.setattr(sweep_experiment, "TICK_EVERY", 0.0)  # a chain here is shorter than the time between two ticks
-        result = rc.sweep(
-            task="digits",
-            epochs=EPOCHS,
-            samples_per_cycle=2,
-            thinning=5,
-            grid=GRID,
-            asha=True,
-            store=store,
-            concurrent=1,
-            callback=diary,
-        )
+        result = rc.sweep(**ASKED, store=store, concurrent=1, callback=diary)
     return result, diary
-
-
-def chain_of(result: SweepResult, digest: str) -> tuple[ChainStore, ChainSpec]:
-    chain = ChainStore(result.store.root, digest)
-    return chain, chain.spec()
 
 
 def test_every_point_has_its_row_and_its_reports(swept: tuple[SweepResult, Diary]) -> None:
     result, _ = swept
     table, reports = result.table(full=True), result.reports()
-    assert {(row.exploration, row.cycles) for row in table.itertuples()} == {
-        (b, m) for b in (0, 0.5) for m in (2, 4, 8)
-    }
+    assert {*zip(table["exploration"], table["cycles"], strict=True)} == {(b, m) for b in (0, 0.5) for m in (2, 4, 8)}
     assert set(table["status"]) == {"finished", "stopped"} and len(table) == 6
     for row in table.itertuples():
         mine = reports[reports["digest"] == row.digest]
@@ -72,22 +57,18 @@ def test_every_point_has_its_row_and_its_reports(swept: tuple[SweepResult, Diary
 
 def test_callbacks_get_the_events_of_a_run(swept: tuple[SweepResult, Diary]) -> None:
     result, diary = swept
-    by = {status: set(rows["digest"]) for status, rows in result.table(full=True).groupby("status")}
+    table = result.table(full=True)
+    by = {status: rows for status, rows in table.groupby("status")}
     assert len(diary.of(events.Ready)) == 1 and diary.told[-1] == events.RunEnded(outcome="finished")
-    assert {event.digest for event in diary.of(events.ChainFinished)} == by["finished"]
-    assert {event.digest: event.reason for event in diary.of(events.ChainStopped)} == {
-        row.digest: row.reason for row in result.table(full=True).itertuples() if row.status == "stopped"
-    }
+    assert {event.digest for event in diary.of(events.ChainFinished)} == set(by["finished"]["digest"])
+    stopped = {(event.digest, event.reason) for event in diary.of(events.ChainStopped)}
+    assert stopped == {(row.digest, row.reason) for row in by["stopped"].itertuples()}
     values = {view.arm: view.metrics[0]["nll"] for view in diary.of(events.ViewDone)}
-    assert values == {
-        f"point-{row.point}": row.nll for row in result.table(full=True).query("status == 'finished'").itertuples()
-    }
+    assert values == {f"point-{row.point}": row.nll for row in by["finished"].itertuples()}
     reported = {(event.digest, event.metrics["nll"]) for event in diary.of(events.ChainReported)}
     assert reported == {(row.digest, row.nll) for row in result.reports().itertuples()}
     ticks = diary.of(events.Tick)
-    assert {tick.chains for tick in ticks} == {6} and {tick.to_spend for tick in ticks} == {
-        6 * result.store.plan()["gradients"]
-    }
+    assert {(tick.chains, tick.to_spend) for tick in ticks} == {(6, 6 * result.store.plan()["gradients"])}
     assert max(len(tick.running) for tick in ticks) == 1, "concurrent=1"
     assert all(0 <= chain.step <= chain.steps for tick in ticks for chain in tick.running)
     assert any(chain.step and chain.gradients for tick in ticks for chain in tick.running)
@@ -97,15 +78,16 @@ def test_finished_points_cost_the_same_and_stopped_ones_really_less(swept: tuple
     result, _ = swept
     plan = result.store.plan()
     for row in result.table(full=True).itertuples():
-        chain, spec = chain_of(result, row.digest)
+        chain = ChainStore(result.store.root, row.digest)
+        steps = chain.spec().steps
         made = max(p["step"] for p in chain.progress())
         if row.status == "finished":
-            assert row.gradients == plan["gradients"] and row.epoch == EPOCHS and made == spec.steps
+            assert row.gradients == plan["gradients"] and row.epoch == EPOCHS and made == steps
             continue
         # The chain waited at the cycle's end for the decision: no step was made in vain.
         assert row.gradients < plan["gradients"] and row.gradients == plan["gradients"] * (row.cycle + 1) // row.cycles
-        assert chain.newest_checkpoint()["chain"]["step"] == spec.steps * (row.cycle + 1) // row.cycles
-        assert made <= spec.steps * (row.cycle + 1) // row.cycles and len(chain.records()) == row.samples
+        assert chain.newest_checkpoint()["chain"]["step"] == steps * (row.cycle + 1) // row.cycles
+        assert made <= steps * (row.cycle + 1) // row.cycles and len(chain.records()) == row.samples
         assert row.reason == f"stopped by ASHA after {row.epoch:g} of {EPOCHS} epochs"
 
 
@@ -127,36 +109,20 @@ def test_the_best_point_runs_from_its_file_and_its_chain_is_there_already(
     assert [[spec.digest for spec in group] for group in arm.chains] == [[best["digest"]]]
 
 
-def test_a_sweep_that_is_through_runs_nothing_again(swept: tuple[SweepResult, Diary]) -> None:
-    result, _ = swept
-    diary = Diary()
-    before = {d: attempts_of(str(Storage(result.store.root.uri).uri), d) for d in result.table(full=True)["digest"]}
-    with undrawn():
-        again = rc.sweep(
-            task="digits",
-            epochs=EPOCHS,
-            samples_per_cycle=2,
-            thinning=5,
-            grid=GRID,
-            asha=True,
-            store=result.store.root.uri,
-            resume=True,
-            callback=diary,
-        )
-    assert not diary.of(events.ChainFinished) and diary.of(events.SweepPlanned)[0].done == 6
-    assert len(diary.of(events.ViewDone)) == len(again.table(full=True).query("status == 'finished'"))
-    assert {d: attempts_of(str(Storage(result.store.root.uri).uri), d) for d in before} == before
-    assert again.table(full=True).equals(result.table(full=True))
-
-
-def test_the_commands_tell_of_the_same_sweep_and_draw_its_page_with_the_heat_map_of_all_points(
+def test_a_sweep_that_is_through_runs_nothing_again_and_its_page_is_drawn_again(
     swept: tuple[SweepResult, Diary], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """By the same call in Python, and by the commands."""
     result, _ = swept
-    store = str(result.store.root.uri)
+    store, table, diary = str(result.store.root.uri), result.table(full=True), Diary()
+    before = {digest: attempts_of(store, digest) for digest in table["digest"]}
     words = f"sweep --task digits --epochs {EPOCHS} --samples-per-cycle 2 --thinning 5 --asha --resume --store {store}"
     with undrawn():
+        again = rc.sweep(**ASKED, store=store, resume=True, callback=diary)
         assert main([*words.split(), "--grid", "exploration=0,.5", "cycles=2,4,8"]) == 0
+    assert not diary.of(events.ChainFinished) and diary.of(events.SweepPlanned)[0].done == 6
+    assert len(diary.of(events.ViewDone)) == len(table.query("status == 'finished'"))
+    assert {digest: attempts_of(store, digest) for digest in before} == before and again.table(full=True).equals(table)
     printed = capsys.readouterr().out
     assert "6 points, all combinations; NLL (nats) on the split val decides" in printed
     assert "chains are in the store already, 6 of them judged" in printed

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from ray.tune.search import Repeater
 
+import raychains as rc
 from raychains.core.config import Sweep
 from raychains.core.errors import UserError
 from raychains.orchestration.tune.optuna_search import OptunaSearch
-from raychains.planning import sweep_points
+from raychains.planning import events, sweep_points
 from raychains.store import load_sweep
-from tests.sweeps.worlds import TASK, Diary, events, rc, undrawn
+from tests.sweeps.worlds import TASK, Diary, undrawn
 
 SPACE = {"lr": "log:1e-3:.2", "cycles": "int:2:40", "exploration": "uniform:0:.5"}
 ENTRIES = tuple(f"{name}={text}" for name, text in SPACE.items())
@@ -51,9 +52,7 @@ class Bowl:
     def __init__(self, asked: list[dict[str, Any]]) -> None:
         planned = sweep_points.plan(Sweep(epochs=40, optuna=30, space=ENTRIES))
         self.make, self.asked = planned.points.make, list(asked)
-        self.search = OptunaSearch(
-            planned.plan, planned.ranges, "nll", "min", asked=asked, choose=self.choose
-        )  # fmt: skip
+        self.search = OptunaSearch(planned, "nll", asked=asked, choose=self.choose)
 
     def choose(self, values: Mapping[str, Any]) -> None:
         assert self.make(len(self.asked), values).specs[0].schedule.settings["cycles"] == values["cycles"]
@@ -89,7 +88,7 @@ def test_it_goes_on_where_chains_are_lost_and_learns_the_mean_of_the_others(capl
     def choose(values: Mapping[str, Any]) -> None:
         asked.append(planned.points.make(len(asked), values))
 
-    search = OptunaSearch(planned.plan, planned.ranges, "nll", "min", asked=[], choose=choose)
+    search = OptunaSearch(planned, "nll", asked=[], choose=choose)
     trials = Repeater(search, repeat=2)
     ends = [0.5, 0.7, None, None, 1e30, 1e30, None, 0.25]
     for n in range(24):

@@ -12,7 +12,7 @@ import raychains as rc
 from raychains import samplers, schedules
 from raychains.core.config import Run, Sweep
 from raychains.core.errors import Interrupted, UserError
-from raychains.core.spec import ChainSpec, Part
+from raychains.core.spec import ChainSpec
 from raychains.orchestration.tune.sweep_experiment import SweepOutcome
 from raychains.planning import methods, sweep_points
 from raychains.planning.budget import gradient_evaluations
@@ -26,28 +26,19 @@ def plan(**settings: object) -> sweep_points.Planned:
     return sweep_points.plan(Sweep(**settings))  # type: ignore[arg-type]
 
 
-def test_every_point_is_the_chain_that_run_makes_of_its_options() -> None:
-    planned = plan(epochs=40, lr=0.1, grid=("exploration=0,.5", "cycles=2,4"), repeats=2)
-    assert planned.plan.count == 4 and planned.plan.repeats == 2
+@pytest.mark.parametrize("pack", ["none", "auto"])
+def test_every_point_and_every_trial_is_the_chain_that_run_makes_of_its_options(pack: str) -> None:
+    planned = plan(epochs=40, lr=0.1, pack=pack, grid=("exploration=0,.5", "cycles=2,4"), repeats=3)
+    assert planned.plan.count == 4 and planned.plan.repeats == 3
     for point in planned.plan.points:
-        options = Run(**planned.best_options(point.values), chains=1, repeats=2)
+        options = Run(**planned.best_options(point.values), chains=1, repeats=3)
         [arm] = default_arms.run(options).comparison.arms
-        assert [spec.digest for [spec] in arm.chains] == [spec.digest for spec in point.specs]
-
-
-def test_a_trial_is_the_chain_of_the_plan_whatever_pack_and_repeats_say() -> None:
-    planned = plan(epochs=40, pack="auto", repeats=3, grid=("cycles=2,4",))
-    for point in planned.plan.points:
+        assert [spec for [spec] in arm.chains] == list(point.specs)
         trials = [planned.points.make(0, point.values, repeat + 1).specs[repeat] for repeat in range(3)]
         assert [spec.digest for spec in trials] == [spec.digest for spec in point.specs]
-    options = Run(**planned.best_options(planned.plan.points[0].values), chains=1, repeats=3)
-    [arm] = default_arms.run(options).comparison.arms
-    assert [spec for [spec] in arm.chains] == list(planned.plan.points[0].specs)
 
 
-def test_the_default_grid_looks_at_the_schedule_that_chains_have() -> None:
-    with pytest.raises(UserError, match="grid must be given for schedule constant"):
-        plan(epochs=40, sampler="csgld", schedule="constant")
+def test_chains_have_the_schedule_of_the_options_else_the_tasks() -> None:
     task = dataclasses.replace(defaults_of("digits", Digits()).of("emcmc"), schedule="constant")
     assert methods.schedule_kind(Run(), samplers.method("emcmc"), task) == "constant"
     assert methods.schedule_kind(Run(schedule="linear"), samplers.method("emcmc"), task) == "linear"
@@ -62,17 +53,13 @@ def test_values_that_are_lists_are_told_apart() -> None:
     assert sweep_points._tried(made, ["milestones"]) == {"milestones": lists[:2]}
 
 
-@pytest.mark.parametrize("batch_size", [7, 45, 449])
-def test_points_with_other_batches_cost_the_same(batch_size: int) -> None:
-    planned = plan(epochs=40, cycles=2, grid=(f"batch_size=50,{batch_size}",)).plan
-    assert {gradient_evaluations(p.specs[0]) for p in planned.points} == {planned.gradients} == {40 * 450}
-
-
-def test_points_of_methods_with_two_gradients_per_step_make_half_the_steps() -> None:
-    planned = plan(epochs=40, grid=("sampler=csghmc,sam,snapshot-sgdm", "cycles=2,4"))
-    steps = {p.sampler: p.specs[0].steps for p in planned.plan.points}
+def test_points_with_other_batches_and_with_two_gradients_per_step_cost_the_same() -> None:
+    batches = plan(epochs=40, cycles=2, grid=("batch_size=7,45,50,449",)).plan
+    samplers = plan(epochs=40, grid=("sampler=csghmc,sam,snapshot-sgdm", "cycles=2,4")).plan
+    for planned in (batches, samplers):
+        assert {gradient_evaluations(p.specs[0]) for p in planned.points} == {planned.gradients} == {40 * 450}
+    steps = {p.sampler: p.specs[0].steps for p in samplers.points}
     assert steps["csghmc"] == steps["snapshot-sgdm"] == 2 * steps["sam"]
-    assert {gradient_evaluations(p.specs[0]) for p in planned.plan.points} == {planned.plan.gradients} == {40 * 450}
 
 
 def test_the_default_grid_is_beta_and_m_as_far_as_they_fit() -> None:
@@ -83,17 +70,13 @@ def test_the_default_grid_is_beta_and_m_as_far_as_they_fit() -> None:
     assert list(plan(epochs=40, cycles=4).plan.swept) == ["exploration"]
 
 
-def test_validation_data_are_held_out_unless_somebody_says_how_many() -> None:
+def test_validation_data_are_held_out_and_whole_numbers_are_those_of_the_command_line() -> None:
     assert plan(epochs=40).plan.options["val_split"] == 0.1
-    assert plan(epochs=40, val_split=100).plan.options["val_split"] == 100
-    assert plan(epochs=40, val_split=100).plan.gradients == 40 * 400
-
-
-def test_whole_numbers_name_the_same_sweep_as_the_command_line_does() -> None:
     one, other = (
-        plan(epochs=40, lr=lr, val_split=held, grid=("cycles=2,4",)).plan for lr, held in ((1, 50), (1.0, 50.0))
+        plan(epochs=40, lr=lr, val_split=held, grid=("cycles=2,4",)).plan for lr, held in ((1, 100), (1.0, 100.0))
     )
     assert one.digest == other.digest and one.options == other.options
+    assert one.options["val_split"] == 100 and one.gradients == 40 * 400
 
 
 def test_further_settings_are_swept_by_their_names() -> None:
@@ -144,7 +127,8 @@ def test_random_points_are_drawn_again_until_they_fit_and_the_same_every_time() 
         ({"random": 4, "optuna": 4, "space": ("lr=log:1e-3:1",)}, "optuna must be left out beside `random`"),
         ({"random": 4, "space": ("lr=log:1e-3:1",), "grid": ("cycles=2",)}, "grid must be left out beside `random`"),
         ({"random": 4, "space": ("cycles=int:5000:6000",)}, "space must hold points that fit, got none in"),
-        ({"sampler": "sghmc"}, "grid must be given for schedule decreasing"),
+        ({"sampler": "sghmc"}, "grid must be given: .* cycles must be left out for schedule decreasing, got 2"),
+        ({"sampler": "csgld", "schedule": "constant"}, "grid must be given: .* schedule must be cyclical for csgld"),
         ({"cycles": 2, "exploration": 0.5}, "grid must name what is varied"),
         ({"asha": True, "asha_grace": 1.0}, r"asha_grace must lie in \(0, 1\), got 1.0"),
         ({"asha": True, "asha_reduction": 1.0}, "asha_reduction must be a number above 1, got 1.0"),
@@ -168,13 +152,7 @@ def test_a_sweep_that_is_resumed_judges_by_the_bins_that_it_began_with(
 
     monkeypatch.setattr("raychains.orchestration.tune.sweep_experiment.run", stopped)
     monkeypatch.setattr("raychains.api.run_context.on_ray", lambda options, again, callback, drive: drive())
-    about: dict[str, Any] = {
-        "task": "digits",
-        "epochs": 8,
-        "grid": {"cycles": [2]},
-        "store": str(tmp_path),
-        "name": "it",
-    }
+    about: dict[str, Any] = {"epochs": 8, "grid": {"cycles": [2]}, "store": str(tmp_path), "name": "it"}
     for more in ({"bins": 8}, {"resume": True}, {"resume": True, "bins": 8}):
         with pytest.raises(Interrupted):
             rc.sweep(**about, **more, progress=False)
@@ -190,16 +168,11 @@ def specs(**settings: object) -> ChainSpec:
     return default_arms.run(Run(**settings)).comparison.arms[0].chains[0][0]  # type: ignore[arg-type]
 
 
-def test_a_cyclical_chain_reports_at_the_end_of_each_cycle() -> None:
-    spec = specs(epochs=40, cycles=4, samples_per_cycle=2)
-    quarter = spec.steps // 4
-    found = [(s.cycle, s.step, s.samples) for s in report_steps(spec)]
-    assert found == [(c, (c + 1) * quarter, 2 * (c + 1)) for c in range(4)]
-
-
-def test_one_cycle_is_one_report() -> None:
-    spec = specs(epochs=40, sampler="snapshot-sgdm", cycles=1)
-    assert [(s.cycle, s.step, s.samples) for s in report_steps(spec)] == [(0, spec.steps, 1)]
+def test_a_cyclical_chain_reports_at_the_end_of_each_cycle_when_every_variable_is_drawn() -> None:
+    for sampler, cycles, samples in (("csghmc", 4, 2), ("snapshot-sgdm", 1, 1), ("emcmc", 4, 4)):
+        spec = specs(epochs=40, sampler=sampler, cycles=cycles, **({"samples_per_cycle": 2} if cycles > 1 else {}))
+        found = [(s.cycle, s.step, s.samples) for s in report_steps(spec)]
+        assert found == [(c, (c + 1) * spec.steps // cycles, samples * (c + 1)) for c in range(cycles)]
 
 
 def test_a_short_last_cycle_without_samples_is_reported_at_its_end() -> None:
@@ -218,7 +191,7 @@ def test_a_chain_without_cycles_reports_ten_times_over_its_samples() -> None:
     stops = report_steps(spec)
     assert [s.samples for s in stops] == [3 * i for i in range(1, 11)] and stops[-1].step == spec.steps
     few = dataclasses.replace(
-        spec, schedule=Part(**{**_part(spec), "settings": {**spec.schedule.settings, "samples": 4}})
+        spec, schedule=dataclasses.replace(spec.schedule, settings={**spec.schedule.settings, "samples": 4})
     )
     assert [s.samples for s in report_steps(few)] == [1, 2, 3, 4]
 
@@ -239,12 +212,3 @@ def test_the_number_of_cycles_is_that_of_the_reports(settings: dict[str, object]
     spec = specs(epochs=40, **settings)
     for reports in (3, 10):
         assert cycle_count(spec, reports) == report_steps(spec, reports)[-1].cycle + 1
-
-
-def test_every_variable_of_a_draw_counts() -> None:
-    spec = specs(epochs=40, sampler="emcmc", cycles=4, samples_per_cycle=2)
-    assert [s.samples for s in report_steps(spec)] == [4, 8, 12, 16]
-
-
-def _part(spec: ChainSpec) -> dict[str, object]:
-    return {"kind": spec.schedule.kind, "revision": spec.schedule.revision}

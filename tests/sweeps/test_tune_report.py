@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from ray import tune
 
+import raychains as rc
 from raychains.api.sweep import SweepResult
 from raychains.core.config import Run, Sweep
 from raychains.core.errors import ChainsFailed, UserError
@@ -18,7 +19,7 @@ from raychains.inference import sweep_results
 from raychains.planning import sweep_points
 from raychains.planning.presets import default_arms
 from raychains.store import Storage, SweepStore
-from tests.sweeps.worlds import TASK, rc, undrawn
+from tests.sweeps.worlds import TASK, undrawn
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 

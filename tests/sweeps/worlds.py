@@ -17,8 +17,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-import raychains as rc
-from raychains.planning import events
 from raychains.report import run_page
 from raychains.store import ChainStore, Storage, SweepStore
 from tests.processes import SECONDS
@@ -123,18 +121,3 @@ class Driver:
         self._keeper.wait(SECONDS)
         self._folder.cleanup()
         assert self._log.read_text().splitlines()[-1] == "[]", "processes are left"
-
-
-__all__ = [
-    "TASK",
-    "Diary",
-    "Driver",
-    "attempts_of",
-    "command",
-    "events",
-    "hashes",
-    "rc",
-    "reports",
-    "settled",
-    "undrawn",
-]

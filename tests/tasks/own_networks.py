@@ -26,17 +26,17 @@ def linear() -> nn.Linear:
 
 
 class Body(nn.Module):
-    """A linear classifier whose inputs a subclass changes."""
+    """A linear classifier whose inputs a subclass or a function changes."""
 
-    def __init__(self, width: int = FEATURES) -> None:
+    def __init__(self, width: int = FEATURES, body: Callable[[Tensor], Tensor] = lambda x: x) -> None:
         super().__init__()
-        self.out = nn.Linear(width, CLASSES)
+        self.out, self.given = nn.Linear(width, CLASSES), body
 
     def forward(self, x: Tensor) -> Tensor:
         return self.out(self.body(x))
 
     def body(self, x: Tensor) -> Tensor:
-        return x
+        return self.given(x)
 
 
 class Recurrent(Body):
@@ -267,13 +267,6 @@ class Noisy(Body):
         return x * F.gumbel_softmax(x, dim=1) + torch.randn_like(x) if self.training else x * x.softmax(1)
 
 
-class AlwaysDrops(Body):
-    """Dropout that evaluation mode does not switch off."""
-
-    def body(self, x: Tensor) -> Tensor:
-        return F.dropout(x, 0.5)
-
-
 class Straight(Body):
     """The nearest of some learned codes, with a straight-through gradient."""
 
@@ -318,22 +311,12 @@ class Square(torch.autograd.Function):
         return 2 * ctx.saved_tensors[0] * grads[0]
 
 
-class Squares(Body):
-    def body(self, x: Tensor) -> Tensor:
-        return Square.apply(x)  # type: ignore[no-any-return]
-
-
 class Unused(Body):
     """Has a head that no loss reaches."""
 
     def __init__(self) -> None:
         super().__init__()
         self.spare = nn.Linear(FEATURES, 2)
-
-
-class Mapped(Body):
-    def body(self, x: Tensor) -> Tensor:
-        return torch.vmap(lambda row: row - row.mean())(x)
 
 
 class Flat(nn.Module):
@@ -415,13 +398,13 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
     "autocast inside": (HalfInside, VECTORS),
     "single precision inside": (SingleInside, VECTORS),
     "noise in training": (Noisy, VECTORS),
-    "dropout in evaluation": (AlwaysDrops, VECTORS),
+    "dropout in evaluation": (lambda: Body(body=F.dropout), VECTORS),
     "vector quantisation": (Straight, VECTORS),
     "hypernetwork": (Hyper, VECTORS),
     "parameter lists": (Listed, VECTORS),
-    "own autograd function": (Squares, VECTORS),
+    "own autograd function": (lambda: Body(body=Square.apply), VECTORS),
     "unused head": (Unused, VECTORS),
-    "vmap inside": (Mapped, VECTORS),
+    "vmap inside": (lambda: Body(body=torch.vmap(lambda row: row - row.mean())), VECTORS),
     "views of one buffer": (Flat, VECTORS),
     "double precision": (in_double, VECTORS),
     "deep copies of a layer": (copied, VECTORS),

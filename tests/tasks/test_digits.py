@@ -10,7 +10,6 @@ import sklearn.datasets
 import torch
 from torch import nn
 
-from raychains.data.source import EpochOrder
 from raychains.data.tabular import load_digits
 from raychains.evaluation.classification import Classification
 from raychains.tasks.digits import Digits
@@ -56,20 +55,6 @@ def test_a_held_out_share_comes_from_the_training_images_and_leaves_the_test_ima
     assert task.settings()["val_split"] == 100
     assert len({task.fingerprint, whole.fingerprint, Digits(train=500, val_split=99).fingerprint}) == 3
     assert "val_split" not in whole.settings()
-
-
-@pytest.mark.parametrize(("n", "batch_size"), [(500, 32), (500, 500), (10, 3), (7, 1), (5, 9)])
-def test_an_epoch_is_a_permutation_in_batches(n: int, batch_size: int) -> None:
-    batches = list(EpochOrder(n, batch_size, seed=1))
-    assert len(batches) == -(-n // batch_size) == len(EpochOrder(n, batch_size, seed=1))
-    assert all(len(b) == batch_size for b in batches[:-1])
-    assert sorted(torch.cat(batches).tolist()) == list(range(n))
-
-
-def test_batches_are_reached_by_position() -> None:
-    order = EpochOrder(10, 3, seed=0)
-    with pytest.raises(IndexError):
-        order[4]
 
 
 def test_fingerprints_change_with_the_split_only() -> None:
@@ -148,10 +133,7 @@ def test_augmentation_shifts_each_image_by_at_most_one_pixel() -> None:
     assert torch.equal(again.inputs[0], model.inputs[0]) and not torch.equal(model.inputs[0], model.inputs[1])
     train: Any = task.splits()["train"]
     assert torch.equal(train.inputs, task._images[:500])
-
-
-def test_without_augmentation_the_stream_is_not_touched() -> None:
-    task, generator = Digits(train=60), torch.Generator().manual_seed(1)
-    before, model = generator.get_state(), Seen()
-    task.backward(model, torch.arange(9), generator)
-    assert torch.equal(generator.get_state(), before) and torch.equal(model.inputs[0], task.inputs(torch.arange(9)))
+    plain, before = Seen(), generator.get_state()
+    Digits(train=500).backward(plain, batch, generator)
+    assert torch.equal(plain.inputs[0], task.inputs(batch))
+    assert torch.equal(generator.get_state(), before), "nothing is drawn where nothing is augmented"

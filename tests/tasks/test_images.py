@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from raychains import tasks
 from raychains.core.config import Run
-from raychains.core.spec import TaskSpec
 from raychains.data import sets
 from raychains.data.augment import crop_and_flip
 from raychains.evaluation.classification import Classification, OutOfDistribution
@@ -69,20 +68,14 @@ def test_a_subset_and_a_held_out_share_are_disjoint_and_what_the_splits_say(name
     assert labels.tolist() == part.splits()["train"]._labels.tolist()  # type: ignore[attr-defined]
 
 
-def test_specs_rebuild_the_task_and_tell_choices_apart() -> None:
+def test_choices_of_data_are_told_apart() -> None:
     settings: list[dict[str, Any]] = [
         {}, {"train_subset": 120}, {"val_split": 24}, {"train_subset": 120, "val_split": 24},
         {"val_split": 24, "split_seed": 1}, {"val_split": 25},
     ]  # fmt: skip
     made_tasks = [task("mnist-mlp", **s) for s in settings]
     assert len({t.fingerprint for t in made_tasks}) == len(settings)
-    for each in [*made_tasks, task("cifar10-resnetpp56", depth=14, prior_std=0.02), task("mnist-mlp", hidden=[5])]:
-        spec = TaskSpec.from_json(json.loads(json.dumps(each.spec().to_json())))
-        again = tasks.build(spec)
-        assert again.spec() == each.spec() and again.num_data == each.num_data
     assert task("mnist-mlp", val_split=0.1).spec() == made_tasks[2].spec()  # a share is the number that it comes to
-    with refused("fingerprint"):
-        tasks.build(TaskSpec.from_json({**made_tasks[1].spec().to_json(), "fingerprint": "0" * 64}))
 
 
 def test_settings_name_only_what_differs() -> None:
@@ -91,29 +84,6 @@ def test_settings_name_only_what_differs() -> None:
     assert task("mnist-mlp", augment=True, hidden=[400, 400]).settings() == {"augment": True}
     assert task("cifar10-resnetpp56", depth=8, prior_scale=1).settings() == {"depth": 8}
     assert task("mnist-cnn", train_subset=50).settings() == {"train_subset": 50, "split_seed": 0}
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "words"),
-    [
-        ("mnist-mlp", {"train_subset": TRAIN + 1}, ("train_subset", str(TRAIN), str(TRAIN + 1))),
-        ("mnist-mlp", {"val_split": 1.5}, ("val_split", "1.5")),
-        ("mnist-cnn", {"split_seed": -1}, ("split_seed", "-1")),
-        ("mnist-cnn", {"augment": "yes"}, ("augment", "yes")),
-        ("mnist-mlp", {"hidden": [0]}, ("hidden", "0")),
-        ("mnist-mlp", {"hidden": [1_000_000, 1_000_000]}, ("hidden", "weights")),
-        ("cifar10-resnetpp56", {"depth": 50}, ("depth", "50")),
-        ("cifar10-resnetpp56", {"depth": 57}, ("depth", "57")),
-        ("cifar10-resnetpp56", {"width": 0}, ("width", "0")),
-        ("cifar10-resnetpp56", {"prior_std": 0}, ("std", "0")),
-        ("cifar10-resnet18", {"hidden": [5]}, ("hidden",)),
-        ("cifar10-resnet20-frn-silu", {"prior_variance": 0}, ("prior_variance", "0")),
-        ("cifar10-resnet20-frn-silu", {"depth": 21}, ("depth", "21")),
-    ],
-)  # fmt: skip
-def test_a_wrong_setting_is_one_line(name: str, settings: dict[str, Any], words: tuple[str, ...]) -> None:
-    with refused(*words):
-        tasks.make(name, **settings)
 
 
 # The network and what it is given
@@ -130,7 +100,7 @@ def test_resnetpp56_is_56_deep_with_twice_the_filters_and_its_own_prior() -> Non
     assert all(task(name).prior is None for name in NETWORKS if name not in own_priors)
 
 
-def test_hmcs_network_has_the_competitions_prior_scale_and_images() -> None:
+def test_hmcs_network_has_the_competitions_prior_and_images_as_they_are() -> None:
     one = task("cifar10-resnet20-frn-silu", depth=8, width=4)
     model, other = one.build_model(seed=0, lanes=1), task("cifar10-resnet20-frn-silu", depth=8, prior_variance=1.5)
     assert one.settings() == {"depth": 8, "width": 4} and other.settings() == {"prior_variance": 1.5, "depth": 8}
@@ -142,12 +112,7 @@ def test_hmcs_network_has_the_competitions_prior_scale_and_images() -> None:
             prior.log_density(dict(model.named_parameters())).double(), expected, rtol=1e-6, atol=0
         )
     images = made("cifar10", "test").images[:2]
-    generator = torch.Generator().manual_seed(0)
-    seen = one.network_inputs(one.augmented(images, generator), torch.float64)
-    means = torch.tensor([0.49, 0.48, 0.44], dtype=torch.float64).view(3, 1, 1)
-    torch.testing.assert_close(seen, (images.double() / 255 - means) / 0.2, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(one.prepare(images).double(), seen, rtol=1e-5, atol=1e-5)
-    assert one.preparation() == {"kind": "normalise", "mean": [0.49, 0.48, 0.44], "std": [0.2, 0.2, 0.2]}
+    assert torch.equal(one.augmented(images, torch.Generator()), images)
 
 
 def statistics(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -206,8 +171,7 @@ def test_preparation_is_the_same_for_training_evaluation_and_export(name: str) -
     torch.testing.assert_close(prepared.double(), by_hand(name, images), rtol=1e-5, atol=1e-5)
     assert torch.equal(one.inputs(torch.arange(9)), one.prepare(one.source.inputs[:9]))
     mean, std = statistics(name)
-    assert one.preparation() == {"kind": "normalise", "mean": list(mean), "std": list(std)}
-    assert json.loads(json.dumps(one.preparation())) == one.preparation()
+    assert json.loads(json.dumps(one.preparation())) == {"kind": "normalise", "mean": list(mean), "std": list(std)}
 
 
 @pytest.mark.parametrize(
@@ -287,17 +251,18 @@ def test_evaluation_predicts_what_the_prepared_network_says(name: str) -> None:
 # Settings of the networks for machines without a GPU
 
 
+def beside_resnet18(name: str, sampler: str) -> list[methods.Method]:
+    pair = (name, f"{name.partition('-')[0]}-resnet18")
+    return [methods.resolve(Run(), task=tasks.make(task), name=task, sampler=sampler) for task in pair]
+
+
 @pytest.mark.parametrize(
     ("name", "step", "exploration"),
     [("cifar10-resnet20", 0.2, 0.8), ("cifar10-lenet", 0.1, 0.8), ("cifar100-lenet", 0.1, 0.94)],
 )
 def test_settings_are_resnet18s_but_for_the_step_size(name: str, step: float, exploration: float) -> None:
-    dataset = name.partition("-")[0]
     for sampler in ("csghmc", "csgld", "sgdm", "sam", "emcmc", *(["bsam"] if "resnet" in name else [])):
-        small, large = (
-            methods.resolve(Run(), task=tasks.make(task), name=task, sampler=sampler)
-            for task in (name, f"{dataset}-resnet18")
-        )
+        small, large = beside_resnet18(name, sampler)
         assert small.schedule.at(1).lr == pytest.approx(large.schedule.at(1).lr * step / 0.5)
         assert (small.length, small.spec.batch_size) == (large.length, large.spec.batch_size)
         assert small.spec.sampler == large.spec.sampler
@@ -307,10 +272,7 @@ def test_settings_are_resnet18s_but_for_the_step_size(name: str, step: float, ex
 
 @pytest.mark.parametrize("name", ["cifar10-lenet", "cifar100-lenet"])
 def test_bsam_moves_a_network_without_normalisation_less(name: str) -> None:
-    small, large = (
-        methods.resolve(Run(), task=tasks.make(task), name=task, sampler="bsam")
-        for task in (name, f"{name.partition('-')[0]}-resnet18")
-    )
+    small, large = beside_resnet18(name, "bsam")
     ours, theirs = dict(small.spec.sampler.settings), dict(large.spec.sampler.settings)
     assert (small.schedule.at(1).lr, ours.pop("rho"), theirs.pop("rho")) == (0.05, 0.001, 0.01)
     assert ours == theirs and small.schedule.at(1).temperature == large.schedule.at(1).temperature == 0.25

@@ -52,6 +52,10 @@ def test_full_gradient_is_the_potentials_over_n() -> None:
         model.theta.grad.numpy(), (residual @ x / task.noise**2 + task.prior_precision * theta) / task.num_data
     )
     assert loss is not None and float(loss) == pytest.approx((residual**2).mean() / (2 * task.noise**2))
+    energy, slope = task.potential(theta)
+    np.testing.assert_allclose(slope, task.num_data * model.theta.grad.numpy(), rtol=1e-8)
+    expected = (residual**2).sum(1) / task.noise**2 / 2 + task.prior_precision * (theta**2).sum(1) / 2
+    assert np.ptp(energy - expected) < 1e-9
     assert task.minibatch == task.num_data
 
 

@@ -74,26 +74,19 @@ def modes(counts: np.ndarray) -> np.ndarray:
 
 
 @CYCLES
-def test_a_single_cyclical_chain_covers_the_expected_number_of_modes(cycles: int) -> None:
-    """Each cycle lands in one uniformly random mode: of 30, 25(1 − .96³⁰) = 17.65, sd of one run 1.60."""
+def test_cyclical_chains_cover_the_expected_number_of_modes(cycles: int) -> None:
+    """Each cycle lands in one uniformly random mode: of 30, 25(1 − .96³⁰) = 17.65, sd of one run 1.60; of the 120 of
+    four chains together 24.81, sd .42."""
     covered, (mean, sd) = modes(counts(cycles)), distinct(cycles)
     assert abs(covered[0].mean() - mean) < sd, "first chain, 10 repeats"
     assert abs(covered.mean() - mean) < 4 * sd / math.sqrt(CHAINS * REPEATS), "all 40 chains"
-
-
-@CYCLES
-def test_four_cyclical_chains_together_cover_nearly_all_modes(cycles: int) -> None:
-    """Of 4 · 30, 25(1 − .96¹²⁰) = 24.81, sd of one run .42."""
     mean, sd = distinct(CHAINS * cycles)
-    assert abs(modes(counts(cycles).sum(0)).mean() - mean) < 3.4 * sd / math.sqrt(REPEATS)
+    assert abs(modes(counts(cycles).sum(0)).mean() - mean) < 3.4 * sd / math.sqrt(REPEATS), "four chains together"
 
 
-def test_a_single_decreasing_chain_stays_in_its_first_mode() -> None:
+def test_a_decreasing_chain_stays_in_its_first_mode_and_four_cover_four_random_ones() -> None:
+    """25(1 − .96⁴) = 3.77 distinct of four."""
     covered = modes(counts(None))
     assert 1.0 <= covered[0].mean() <= 1.3
     assert 1.0 <= covered.mean() <= 1.3
-
-
-def test_four_decreasing_chains_cover_four_random_modes() -> None:
-    """25(1 − .96⁴) = 3.77 distinct of four."""
     assert abs(modes(counts(None).sum(0)).mean() - 3.77) < 0.7

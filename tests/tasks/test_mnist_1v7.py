@@ -19,7 +19,6 @@ from raychains.data.sets import ImageSet, content_hash
 from raychains.planning import methods
 from raychains.planning.presets import default_arms
 from raychains.tasks.mnist_1v7 import OneVersusSeven
-from tests.checks import refused
 
 real = pytest.mark.skipif(not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: MNIST is needed")
 
@@ -106,13 +105,6 @@ def test_the_four_methods_are_one_comparison_and_one_preset(made: None) -> None:
             1.0 if "entropy" in arm.sampler else 0.03
         )
         assert [e for e in Chain(spec) if isinstance(e, Sample)]  # a non-finite one would have raised
-
-
-def test_mistakes_are_one_line(made: None) -> None:
-    with refused("train_subset", "80", "81"):
-        task(train_subset=81)
-    with refused("digits"):
-        tasks.make("mnist-1v7", digits=[3, 5])
 
 
 @real

@@ -22,7 +22,7 @@ from raychains import schedules, tasks
 from raychains.chain.chain import Chain
 from raychains.core.config import Run
 from raychains.core.sample import Sample, tensors_sha256
-from raychains.core.spec import TaskSpec
+from raychains.core.spec import ChainSpec, TaskSpec
 from raychains.evaluation.evaluation import Evaluation
 from raychains.planning.presets import default_arms
 from raychains.tasks import fingerprint
@@ -65,10 +65,15 @@ def regress(**settings: Any) -> Any:
     return rc.Task.from_module(**{**given, "loss": "gaussian", **settings})
 
 
+def spec_of(task: Any, **options: Any) -> ChainSpec:
+    """The only chain of a run."""
+    (spec,) = default_arms.run(Run(task=task.name, chains=1, **options), task).comparison.chains().values()
+    return spec
+
+
 def drawn(task: Any, **settings: Any) -> list[Any]:
     """The samples of a short chain."""
-    given = {"task": task.name, "epochs": 4, "cycles": 2, "chains": 1, "batch_size": 7, "lr": 0.01, **settings}
-    (spec,) = default_arms.run(Run(**given), task).comparison.chains().values()
+    spec = spec_of(task, **{"epochs": 4, "cycles": 2, "batch_size": 7, "lr": 0.01, **settings})
     return [e.tensors for e in Chain(spec, task) if isinstance(e, Sample)]
 
 
@@ -161,20 +166,13 @@ def test_learned_noise_is_one_parameter_beside_the_models_own_names() -> None:
 def test_the_learned_noise_finds_that_of_the_data() -> None:
     """At temperature 0 the optimum has σ² = the mean squared residual, from least squares."""
     task = regress(noise="learned")
-    settings = {
-        "epochs": 300,
-        "batch_size": 40,
-        "lr": 0.05,
-        "temperature": 0.0,
-        "weight_decay": 0.0,
-        "sampler": "sghmc",
-    }
-    (spec,) = default_arms.run(Run(task=task.name, chains=1, **settings), task).comparison.chains().values()
-    last = [e for e in Chain(spec, task) if isinstance(e, Sample)][-1]
+    last = drawn(
+        task, epochs=300, cycles=None, batch_size=40, lr=0.05, temperature=0.0, weight_decay=0.0, sampler="sghmc"
+    )[-1]
     a = np.hstack([X[TRAIN].double().numpy(), np.ones((40, 1))])
     target = Y[TRAIN].double().numpy()
     residual = target - a @ np.linalg.lstsq(a, target, rcond=None)[0]
-    assert math.exp(float(last.tensors["log_noise"])) == pytest.approx(math.sqrt((residual**2).mean()), rel=0.02)
+    assert math.exp(float(last["log_noise"])) == pytest.approx(math.sqrt((residual**2).mean()), rel=0.02)
 
 
 def test_cross_entropy_and_given_losses_are_those_of_torch() -> None:
@@ -396,148 +394,90 @@ Y_GAPS[45] = math.nan
 MASKED = np.ma.masked_array(X.numpy(), mask=X.numpy() > 1)  # type: ignore[no-untyped-call]
 MASKED_LABELS = np.ma.masked_array(LABELS.numpy(), mask=LABELS.numpy() == 1)  # type: ignore[no-untyped-call]
 ONE = nn.Linear(3, 2)
-MISTAKES: list[tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]] = [
-    (classify, {"model_fn": nn.Linear(3, 2)}, ("model_fn must be a function that builds a new model", "Linear")),
-    (classify, {"model_fn": lambda: ONE}, ("model_fn must build a new model at each call",)),
-    (classify, {"model_fn": lambda: 3}, ("model_fn must build a torch.nn.Module, got a int",)),
-    (classify, {"model_fn": unseeded}, ("from torch, random or numpy.random", "'weight'")),
-    (classify, {"model_fn": lambda: nn.Linear(3, -1)}, ("model_fn raised RuntimeError",)),
-    (
-        classify,
-        {"model_fn": lambda: nn.Linear(4, 2)},
-        ("model_fn: the model fails on the first inputs of train_set", "RuntimeError"),
-    ),
-    (classify, {"model_fn": lambda: Fails(3, 2)}, ("KeyError: 'cls'",)),
-    (
-        classify,
-        {"model_fn": lambda: nn.Sequential(nn.Linear(3, 2), nn.Flatten(0))},
-        ("tensor [n, …] for inputs [n, …]", "[8]"),
-    ),
-    (classify, {"model_fn": nn.Tanh}, ("parameters that require gradients",)),
-    (
-        classify,
-        {"model_fn": lambda: torch.jit.script(nn.Linear(3, 2))},
-        ("model_fn must build modules of Python, got one of TorchScript",),
-    ),
-    (
-        classify,
-        {"model_fn": lambda: nn.Sequential(torch.jit.trace(nn.Linear(3, 2), torch.zeros(1, 3)))},
-        ("one of TorchScript as '0'",),
-    ),
-    (
-        classify,
-        {"model_fn": lambda: nn.DataParallel(nn.Linear(3, 2))},
-        ("a network for one device, got a DataParallel",),
-    ),
-    (classify, {"model_fn": distributed}, ("a network for one device, got a DistributedDataParallel",)),
-    (
-        classify,
-        {"model_fn": lambda: nn.Sequential(nn.Linear(3, 4), nn.LazyLinear(2))},
-        ("known shapes, got '1.weight' uninitialised",),
-    ),
-    (classify, {"model_fn": masked}, ("model_fn must build finite buffers, got '0.mask'", "persistent=False")),
-    (
-        classify,
-        {"model_fn": on_meta},
-        ("model_fn must build tensors with values, got one on the device meta as '1.weight'",),
-    ),
-    (classify, {"train_set": (X, LABELS.float())}, ("integer labels [n]", "float32 targets [4]")),
-    (classify, {"model_fn": lambda: nn.Linear(3, 1)}, ("needs logits [n, classes]", "[4, 1]")),
-    (classify, {"test_set": (X, LABELS + 1)}, ("test_set must have labels in [0, 1]", "got 2")),
-    (classify, {"train_set": (X, LABELS - 1)}, ("train_set must have labels in [0, 1]", "got -1")),
-    (
-        classify,
-        {"train_set": (X, LABELS[:5])},
-        ("train_set must have as many inputs as targets", "60 inputs and 5 targets"),
-    ),
-    (
-        classify,
-        {"train_set": X},
-        (
-            "train_set must be a pair of tensors (inputs, targets), a dict of tensors with "
-            "'labels', or a map-style dataset",
-        ),
-    ),
-    (classify, {"train_set": "cifar"}, ("train_set must be a pair of tensors",)),
-    (classify, {"train_set": Stream()}, ("train_set must be a map-style dataset, got an iterable one",)),
-    (classify, {"train_set": Listed(X[:0], LABELS[:0])}, ("train_set must hold at least one example",)),
-    (classify, {"train_set": Noisy(X, LABELS)}, ("train_set must give the same example for the same index",)),
-    (classify, {"train_set": Failing(X, LABELS)}, ("train_set failed at index 31", "OSError: no file 31.png")),
-    (classify, {"train_set": Sized(61)}, ("train_set failed at index 60", "IndexError")),
-    (classify, {"test_set": Sized(61), "resident": False}, ("test_set failed at index 60", "IndexError")),
-    (
-        classify,
-        {"train_set": Sized(RuntimeError("closed"))},
-        ("train_set must have a length, got RuntimeError: closed",),
-    ),
-    (classify, {"test_set": Sized(-3)}, ("test_set must have a length, got ValueError",)),
-    (classify, {"val": Sized(60.0)}, ("val must have a length, got TypeError",)),
-    (classify, {"train_set": Sized(10**30)}, ("train_set must have a length, got OverflowError",)),
-    (
-        classify,
-        {"train_set": (X.to_sparse(), LABELS)},
-        ("train_set must hold dense tensors, got a sparse one as inputs",),
-    ),
-    (
-        classify,
-        {"test_set": (X, LABELS.to_sparse())},
-        ("test_set must hold dense tensors, got a sparse one as targets",),
-    ),
-    (classify, {"train_set": [(x.to_sparse(), 0) for x in X]}, ("got a sparse one as input at index 0",)),
-    (
-        classify,
-        {"train_set": (X.to("meta"), LABELS)},
-        ("train_set must hold tensors with values, got one on the device meta",),
-    ),
-    (
-        classify,
-        {"train_set": (MASKED, LABELS.numpy())},
-        ("train_set must hold whole arrays, got a masked one as inputs", "filled"),
-    ),
-    (
-        classify,
-        {"test_set": (X.numpy(), MASKED_LABELS)},
-        ("test_set must hold whole arrays, got a masked one as targets",),
-    ),
-    (classify, {"train_set": [(x, 0) for x in MASKED]}, ("got a masked one as input at index",)),
-    (classify, {"test_set": (GAPS, LABELS)}, ("test_set must hold examples with a finite loss, got nan at index 41",)),
-    (classify, {"test_set": Listed(GAPS, LABELS), "resident": False}, ("a finite loss, got nan at index 41",)),
-    (classify, {"train_set": (INFINITE, LABELS)}, ("train_set must hold examples with a finite loss", "at index 3")),
+WRONG: dict[str, list[tuple[Any, ...]]] = {
+    "model_fn": [
+        (nn.Linear(3, 2), "model_fn must be a function that builds a new model", "Linear"),
+        (lambda: ONE, "model_fn must build a new model at each call"),
+        (lambda: 3, "model_fn must build a torch.nn.Module, got a int"),
+        (unseeded, "from torch, random or numpy.random", "'weight'"),
+        (lambda: nn.Linear(3, -1), "model_fn raised RuntimeError"),
+        (lambda: nn.Linear(4, 2), "model_fn: the model fails on the first inputs of train_set", "RuntimeError"),
+        (lambda: Fails(3, 2), "KeyError: 'cls'"),
+        (lambda: nn.Sequential(nn.Linear(3, 2), nn.Flatten(0)), "tensor [n, …] for inputs [n, …]", "[8]"),
+        (nn.Tanh, "parameters that require gradients"),
+        (lambda: torch.jit.script(nn.Linear(3, 2)), "model_fn must build modules of Python, got one of TorchScript"),
+        (lambda: nn.Sequential(torch.jit.trace(nn.Linear(3, 2), torch.zeros(1, 3))), "one of TorchScript as '0'"),
+        (lambda: nn.DataParallel(nn.Linear(3, 2)), "a network for one device, got a DataParallel"),
+        (distributed, "a network for one device, got a DistributedDataParallel"),
+        (lambda: nn.Sequential(nn.Linear(3, 4), nn.LazyLinear(2)), "known shapes, got '1.weight' uninitialised"),
+        (masked, "model_fn must build finite buffers, got '0.mask'", "persistent=False"),
+        (on_meta, "model_fn must build tensors with values, got one on the device meta as '1.weight'"),
+        (lambda: nn.Linear(3, 1), "needs logits [n, classes]", "[4, 1]"),
+    ],
+    "train_set": [
+        ((X, LABELS.float()), "integer labels [n]", "float32 targets [4]"),
+        ((X, LABELS - 1), "train_set must have labels in [0, 1]", "got -1"),
+        ((X, LABELS[:5]), "train_set must have as many inputs as targets", "60 inputs and 5 targets"),
+        (X, "train_set must be a pair of tensors (inputs, targets), a dict of tensors with 'labels', or a map-style"),
+        ("cifar", "train_set must be a pair of tensors"),
+        (Stream(), "train_set must be a map-style dataset, got an iterable one"),
+        (Listed(X[:0], LABELS[:0]), "train_set must hold at least one example"),
+        (Noisy(X, LABELS), "train_set must give the same example for the same index"),
+        (Failing(X, LABELS), "train_set failed at index 31", "OSError: no file 31.png"),
+        (Sized(61), "train_set failed at index 60", "IndexError"),
+        (Sized(RuntimeError("closed")), "train_set must have a length, got RuntimeError: closed"),
+        (Sized(10**30), "train_set must have a length, got OverflowError"),
+        ((X.to_sparse(), LABELS), "train_set must hold dense tensors, got a sparse one as inputs"),
+        ([(x.to_sparse(), 0) for x in X], "got a sparse one as input at index 0"),
+        ((X.to("meta"), LABELS), "train_set must hold tensors with values, got one on the device meta"),
+        ((MASKED, LABELS.numpy()), "train_set must hold whole arrays, got a masked one as inputs", "filled"),
+        ([(x, 0) for x in MASKED], "got a masked one as input at index"),
+        ((INFINITE, LABELS), "train_set must hold examples with a finite loss", "at index 3"),
+    ],
+    "test_set": [
+        ((X, LABELS + 1), "test_set must have labels in [0, 1]", "got 2"),
+        (Sized(-3), "test_set must have a length, got ValueError"),
+        ((X, LABELS.to_sparse()), "test_set must hold dense tensors, got a sparse one as targets"),
+        ((X.numpy(), MASKED_LABELS), "test_set must hold whole arrays, got a masked one as targets"),
+        ((GAPS, LABELS), "test_set must hold examples with a finite loss, got nan at index 41"),
+    ],
+    "val": [
+        (Sized(60.0), "val must have a length, got TypeError"),
+        ((X[:5], LABELS[:4]), "val must have as many inputs as targets"),
+        ((X[:5], LABELS[:5] + 1), "val must have labels in [0, 1]", "got 2"),
+        ((X[:5, :2], LABELS[:5]), "fails on the first inputs of val", "RuntimeError"),
+        (iter([]), "val must be a pair of tensors (inputs, targets), a dict of tensors with 'labels', or a map-style"),
+    ],
+    "loss": [
+        ("hinge", "loss must be 'cross_entropy', 'gaussian', 'heteroscedastic', 'bernoulli'", "'hinge'"),
+        (lambda f, y: nn.functional.cross_entropy(f, y, reduction="sum"), "loss must be the mean over a batch"),
+        (lambda f, y: nn.functional.cross_entropy(f, y, reduction="none"), "loss must return a tensor of one number"),
+        (lambda f, y: f.nowhere, "loss failed on the first training examples: AttributeError"),
+    ],
+    "noise": [(0.1, "noise must be left out", "gaussian")],
+    "name": [("a/b", "name must be 1 to 60 letters"), ("digits", "name must not be that of a built-in task")],
+    "version": [(1.5, "version must be a text or an integer")],
+}
+"""Arguments of a classifier's task, and words of what is said of them."""
+OTHERS: list[tuple[Callable[..., Any], dict[str, Any], list[str]]] = [
+    (classify, {"test_set": Sized(61), "resident": False}, ["test_set failed at index 60", "IndexError"]),
+    (classify, {"test_set": Listed(GAPS, LABELS), "resident": False}, ["a finite loss, got nan at index 41"]),
+    (classify, {"train_set": Listed(X, LABELS), "resident": 1}, ["resident must be True, False"]),
     (
         regress,
         {"val": (X, Y_GAPS), "loss": squares},
-        ("val must hold examples with a finite loss, got nan at index 45",),
+        ["val must hold examples with a finite loss, got nan at index"],
     ),
-    (classify, {"train_set": Listed(X, LABELS), "resident": 1}, ("resident must be True, False",)),
-    (
-        classify,
-        {"loss": "hinge"},
-        ("loss must be 'cross_entropy', 'gaussian', 'heteroscedastic', 'bernoulli'", "'hinge'"),
-    ),
-    (classify, {"noise": 0.1}, ("noise must be left out", "gaussian")),
-    (classify, {"name": "a/b"}, ("name must be 1 to 60 letters",)),
-    (classify, {"name": "digits"}, ("name must not be that of a built-in task",)),
-    (classify, {"version": 1.5}, ("version must be a text or an integer",)),
-    (
-        classify,
-        {"loss": lambda f, y: nn.functional.cross_entropy(f, y, reduction="sum")},
-        ("loss must be the mean over a batch",),
-    ),
-    (
-        classify,
-        {"loss": lambda f, y: nn.functional.cross_entropy(f, y, reduction="none")},
-        ("loss must return a tensor of one number",),
-    ),
-    (classify, {"loss": lambda f, y: f.nowhere}, ("loss failed on the first training examples: AttributeError",)),
-    (regress, {"noise": 0.0}, ("noise must be a finite number above 0, σ, or 'learned'",)),
-    (regress, {"noise": "known"}, ("or 'learned'", "'known'")),
-    (regress, {"model_fn": lambda: nn.Linear(3, 2)}, ("loss gaussian needs outputs and targets", "[4, 2]", "[4]")),
-    (regress, {"test_set": (X, torch.full((60,), math.nan))}, ("test_set must have finite targets",)),
+    (regress, {"noise": 0.0}, ["noise must be a finite number above 0, σ, or 'learned'"]),
+    (regress, {"noise": "known"}, ["or 'learned'", "'known'"]),
+    (regress, {"model_fn": lambda: nn.Linear(3, 2)}, ["loss gaussian needs outputs and targets", "[4, 2]", "[4]"]),
+    (regress, {"test_set": (X, torch.full((60,), math.nan))}, ["test_set must have finite targets"]),
 ]
+MISTAKES = [*((classify, {name: row[0]}, row[1:]) for name, rows in WRONG.items() for row in rows), *OTHERS]
 
 
-@pytest.mark.parametrize(("make", "change", "words"), MISTAKES, ids=[w[0] for _, _, w in MISTAKES])
-def test_a_mistake_is_one_line(make: Callable[..., Any], change: dict[str, Any], words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("make", "change", "words"), MISTAKES, ids=[words[0] for *_, words in MISTAKES])
+def test_a_mistake_is_one_line(make: Callable[..., Any], change: dict[str, Any], words: Any) -> None:
     with refused(*words):
         make(**change)
 
@@ -570,7 +510,7 @@ def test_options_that_belong_to_a_tasks_making_are_refused_beside_an_object() ->
 
 def test_a_tasks_own_defaults_are_those_of_its_runs() -> None:
     task = classify(defaults={"epochs": 6, "batch_size": 10, "lr": 0.02, "cycles": 3, "sampler": "csgld"})
-    (spec,) = default_arms.run(Run(task="own", chains=1), task).comparison.chains().values()
+    spec = spec_of(task)
     assert (spec.sampler.kind, spec.steps, spec.batch_size) == ("sgld", 24, 10)
     assert (spec.schedule.settings["lr"], spec.schedule.settings["cycles"]) == (0.02, 3)
 
@@ -592,8 +532,7 @@ def test_a_run_that_states_nothing_of_its_steps_has_a_method_that_needs_nothing(
 ) -> None:
     """pSGLD under the prior N(0, 1); whoever speaks of step sizes speaks of csghmc's."""
     task = classify(defaults=defaults)
-    (spec,) = default_arms.run(Run(task="own", chains=1, **options), task).comparison.chains().values()
-    kind, lr, batch, sd = found
+    spec, (kind, lr, batch, sd) = spec_of(task, **options), found
     assert (spec.sampler.kind, spec.schedule.settings["lr"], spec.batch_size) == (kind, lr, batch)
     decay = defaults.get("weight_decay", 1e-4) if sd is None else 1 / (task.num_data * sd**2)
     assert spec.sampler.settings["weight_decay"] == pytest.approx(decay)
@@ -609,12 +548,12 @@ def test_a_run_that_states_nothing_of_its_steps_has_a_method_that_needs_nothing(
 )
 def test_a_default_is_checked_as_the_option_is(defaults: dict[str, Any], said: str) -> None:
     with refused(said):
-        default_arms.run(Run(task="own", chains=1), classify(defaults=defaults))
+        spec_of(classify(defaults=defaults))
 
 
 def test_defaults_are_also_numpys_numbers_and_may_be_none() -> None:
     task = classify(defaults={"epochs": np.int64(20), "lr": np.float32(0.5), "momentum": None})
-    (spec,) = default_arms.run(Run(task="own", chains=1), task).comparison.chains().values()
+    spec = spec_of(task)
     assert spec.steps // spec.steps_per_epoch == 20 and spec.schedule.settings["lr"] == 0.5
 
 
@@ -662,7 +601,7 @@ def test_targets_of_several_axes_have_the_outputs_shape() -> None:
 @pytest.mark.parametrize("sampler", ["adamw", "tests.chain.test_pack:Lion"])
 def test_a_step_size_of_a_sampler_that_tasks_have_none_for(sampler: str) -> None:
     task = classify(defaults={"lr": 0.02, "sampler": sampler, "epochs": 20})
-    (spec,) = default_arms.run(Run(task="own", chains=1), task).comparison.chains().values()
+    spec = spec_of(task)
     assert schedules.build(spec.schedule).at(1).lr == pytest.approx(0.02)
 
 

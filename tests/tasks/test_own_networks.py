@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -152,20 +153,6 @@ def test_a_local_model_keeps_what_its_copies_share() -> None:
 # Examples do not depend on one another
 
 
-class Centred(Body):
-    def body(self, x: Tensor) -> Tensor:
-        return x - x.mean(0)
-
-
-class Whitened(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.BatchNorm1d(FEATURES, track_running_stats=False), linear())
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x)
-
-
 class AcrossExamples(Body):
     def __init__(self) -> None:
         super().__init__()
@@ -184,17 +171,20 @@ class TimeFirst(Body):
         return self.layer(x)[0][:, -1]
 
 
-class Follows(Body):
-    """Each example sees the one before: the first half of a batch is as it would be alone."""
+DEPEND: dict[str, Callable[[], nn.Module]] = {
+    "centred": lambda: Body(body=lambda x: x - x.mean(0)),
+    "whitened": lambda: nn.Sequential(nn.BatchNorm1d(FEATURES, track_running_stats=False), linear()),
+    "attention across examples": AcrossExamples,
+    "time first": TimeFirst,
+    # The first half of a batch is as it would be alone.
+    "each sees the one before": lambda: Body(body=lambda x: x + 1e-3 * x.roll(1, 0)),
+}
 
-    def body(self, x: Tensor) -> Tensor:
-        return x + 1e-3 * x.roll(1, 0)
 
-
-@pytest.mark.parametrize("net", [Centred, Whitened, AcrossExamples, TimeFirst, Follows], ids=lambda n: n.__name__)
-def test_outputs_that_depend_on_other_examples_are_refused(net: Any) -> None:
+@pytest.mark.parametrize("name", DEPEND)
+def test_outputs_that_depend_on_other_examples_are_refused(name: str) -> None:
     with refused("model_fn must build a network whose outputs for an example depend on that example alone"):
-        task(net, SERIES if net is TimeFirst else VECTORS)
+        task(DEPEND[name], SERIES if name == "time first" else VECTORS)
 
 
 def test_a_gate_that_opens_in_training_is_seen_before_the_run() -> None:
@@ -302,11 +292,8 @@ def test_rare_targets_are_among_the_examples_that_are_tried() -> None:
     assert 7_777 in varied(targets, 16) and len(varied(targets, 16)) == len(set(varied(targets, 16))) == 16
     missing = torch.where(targets == 1, torch.nan, 0.0)
     assert 7_777 in varied(missing, 16)
-    assert varied(torch.zeros(3), 16) == varied(torch.zeros(3, 2), 16) and sorted(varied(torch.zeros(3), 16)) == [
-        0,
-        1,
-        2,
-    ]
+    few = varied(torch.zeros(3), 16)
+    assert few == varied(torch.zeros(3, 2), 16) and sorted(few) == [0, 1, 2]
 
 
 def test_a_loss_with_parameters_of_its_own_is_refused_unless_they_are_frozen() -> None:
@@ -334,21 +321,12 @@ def test_a_loss_with_parameters_of_its_own_is_refused_unless_they_are_frozen() -
 # Inputs
 
 
-class Shifts(Body):
-    def body(self, x: Tensor) -> Tensor:
-        x -= 1
-        return x.relu_()
-
-
-class Shifted(Body):
-    def body(self, x: Tensor) -> Tensor:
-        return (x - 1).relu()
-
-
 def test_a_network_that_changes_its_input_is_the_one_that_leaves_it() -> None:
     """Samples, evaluation and the caller's tensor, of data in memory and streamed."""
     x, found = VECTORS.clone(), []
-    for net, resident in ((Shifted, True), (Shifts, True), (Shifts, False)):
+    leaves, changes = (lambda x: (x - 1).relu()), (lambda x: x.sub_(1).relu_())
+    for body, resident in ((leaves, True), (changes, True), (changes, False)):
+        net = functools.partial(Body, body=body)
         data = rc.Task.from_module(net, _Pairs(x), (x, LABELS), name="tried", resident=resident)
         made: Any = tasks.give(data)
         chain = Chain(dataclasses.replace(spec(made), task=made.spec()))
@@ -524,11 +502,6 @@ def test_an_example_that_the_first_ones_do_not_show_is_one_line() -> None:
 
 
 def test_a_mistake_in_a_step_is_one_line_before_anything_starts() -> None:
-    class Detached(Body):
-        def body(self, x: Tensor) -> Tensor:
-            self.out.requires_grad_(False)
-            return x
-
     class Late(Body):
         def body(self, x: Tensor) -> Tensor:
             return x if not self.training else x[:, :2]

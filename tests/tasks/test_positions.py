@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from arviz_stats.base import array_stats
 from scipy.special import expit, log_softmax, logsumexp
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -35,6 +34,7 @@ from raychains.tasks.examples import varied
 from raychains.tasks.likelihoods import Classes, PerPosition
 from raychains.tasks.user_defaults import defaults_of
 from tests.checks import refused
+from tests.tasks.predictives import answered, assert_posterior, close, exported, settled
 
 Array = np.ndarray[Any, Any]
 N, LENGTH, CLASSES, IGNORED = 60, 7, 3, -100
@@ -95,57 +95,28 @@ def test_log_p_of_an_example_is_the_sum_over_its_labels_in_both_orders(shape: tu
     assert half.dtype == torch.float32 and float(half) == pytest.approx(-expected.mean(), rel=0.01)
 
 
-def test_a_posterior_of_shared_logits_is_quadratures(tmp_path: Path) -> None:
-    """Two logits, the same at all positions, with the prior N(0, 1): their difference is N(0, 2) a priori."""
-    n, length = 40, 5
+def labels_per_position() -> tuple[Tensor, Tensor, Any, float, float]:
+    """Inputs, targets and loss, and how often log p of the second and of the first class counts."""
     rng = np.random.default_rng(1)
-    y = np.where(rng.random((n, length)) < 0.3, IGNORED, rng.random((n, length)) < 0.6)
-    ones, targets = torch.ones(n, length, 1), torch.from_numpy(y.astype(np.int64))
-    made = rc.Task.from_module(lambda: nn.Linear(1, 2, bias=False), (ones, targets), loss="tokens")
-    result = rc.run(
-        task=made, sampler="sghmc", schedule="constant", lr=0.02, weight_decay=1 / n, burn_in=0, epochs=6000,
-        batch_size=n, chains=2, thinning=20, schedule_settings={"warm_up": 0.1}, backend="process", progress=False,
-        store=str(tmp_path),
-    )  # fmt: skip
+    y = np.where(rng.random((40, 5)) < 0.3, IGNORED, rng.random((40, 5)) < 0.6)
+    return torch.ones(40, 5, 1), torch.from_numpy(y.astype(np.int64)), "tokens", (y == 1).sum(), (y == 0).sum()
+
+
+def weighted_classes() -> tuple[Tensor, Tensor, Any, float, float]:
+    """log p of an example of class c counts w_c times, N is the number of examples."""
+    return torch.ones(60, 1), (torch.arange(60) < 20).long(), Classes(weights=(0.5, 2.0)), 2.0 * 20, 0.5 * 40
+
+
+@pytest.mark.parametrize(("data", "lr"), [(labels_per_position, 0.02), (weighted_classes, 0.05)])
+def test_a_posterior_of_shared_logits_is_quadratures(data: Any, lr: float, tmp_path: Path) -> None:
+    """Two logits, the same at all positions, with the prior N(0, 1): their difference is N(0, 2) a priori."""
+    x, y, loss, right, wrong = data()
+    made = rc.Task.from_module(lambda: nn.Linear(1, 2, bias=False), (x, y), loss=loss)
+    result = settled(made, len(x), tmp_path, lr=lr, epochs=6000)
+    logits = result.posterior().outputs(torch.ones_like(x[:1, :1]))[1].detach().double().numpy()
     grid = np.linspace(-6, 6, 6001)
-    right, wrong = int((y == 1).sum()), int((y == 0).sum())
     log_p = right * np.log(expit(grid)) + wrong * np.log(expit(-grid)) - grid**2 / 4
-    p = np.exp(log_p - log_p.max())
-    p /= p.sum()
-    mean = float((p * grid).sum())
-    variance = float((p * (grid - mean) ** 2).sum())
-    logits = result.posterior().outputs(torch.ones(1, 1, 1))[1].detach().double().numpy()
-    draws = (logits[..., 1] - logits[..., 0]).reshape(2, -1)
-    ess = float(array_stats.ess(draws, chain_axis=0, draw_axis=1))
-    assert ess > 100
-    assert abs(draws.mean() - mean) < 2 * (variance / ess) ** 0.5
-    assert abs(draws.var() - variance) < 2 * variance * (2 / ess) ** 0.5 + 0.05 * variance  # and the step's own bias
-
-
-def test_a_posterior_with_class_weights_is_quadratures(tmp_path: Path) -> None:
-    """The same two logits for all examples: log p of an example of class c counts w_c times, N is the number of
-    examples."""
-    n, ones_of, w = 60, 20, (0.5, 2.0)
-    x, y = torch.ones(n, 1), (torch.arange(n) < ones_of).long()
-    made = rc.Task.from_module(lambda: nn.Linear(1, 2, bias=False), (x, y), loss=Classes(weights=w))
-    result = rc.run(
-        task=made, sampler="sghmc", schedule="constant", lr=0.05, weight_decay=1 / n, burn_in=0, epochs=6000,
-        batch_size=n, chains=2, thinning=20, schedule_settings={"warm_up": 0.1}, backend="process", progress=False,
-        store=str(tmp_path), pack="auto",
-    )  # fmt: skip
-    grid = np.linspace(-6, 6, 6001)
-    log_p = w[1] * ones_of * np.log(expit(grid)) + w[0] * (n - ones_of) * np.log(expit(-grid)) - grid**2 / 4
-    p = np.exp(log_p - log_p.max())
-    p /= p.sum()
-    mean = float((p * grid).sum())
-    variance = float((p * (grid - mean) ** 2).sum())
-    assert mean > 0.5  # without weights it is negative
-    logits = result.posterior().outputs(torch.ones(1, 1))[1].detach().double().numpy()
-    draws = (logits[..., 1] - logits[..., 0]).reshape(2, -1)
-    ess = float(array_stats.ess(draws, chain_axis=0, draw_axis=1))
-    assert ess > 100
-    assert abs(draws.mean() - mean) < 2 * (variance / ess) ** 0.5
-    assert abs(draws.var() - variance) < 2 * variance * (2 / ess) ** 0.5 + 0.05 * variance
+    assert_posterior((logits[..., 1] - logits[..., 0]).reshape(2, -1), grid, log_p)
 
 
 def samples(axis: int, count: int = 3) -> list[dict[str, Tensor]]:
@@ -266,8 +237,11 @@ def sentences(n: int) -> list[tuple[Tensor, Tensor]]:
 
 def test_sentences_are_padded_to_the_longest_of_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(position_classification, "BLOCK", 2 * 4 * 7 * CLASSES)
-    made = rc.Task.from_module(
-        Tagger, sentences(36), sentences(6), loss="tokens", collate_fn=padded, name="tagger", resident=True
+    made, streamed = (
+        rc.Task.from_module(
+            Tagger, sentences(36), sentences(6), loss="tokens", collate_fn=padded, name="tagger", resident=resident
+        )
+        for resident in (True, False)
     )
     assert made.labels_per_example == sum(LENGTHS) / 6
     split = made.splits()["test"]
@@ -285,29 +259,16 @@ def test_sentences_are_padded_to_the_longest_of_a_shard(tmp_path: Path, monkeypa
     np.testing.assert_array_equal(llc.losses(split, whole), -ours["log_p"])
     assert ours["labels"].tolist() == LENGTHS
     settings: dict[str, Any] = {"sampler": "sghmc", "epochs": 8, "chains": 1, "backend": "process", "progress": False}
-    resident, streamed = (
-        rc.run(task=one, **settings, store=str(tmp_path / str(k)), name="a")
-        for k, one in enumerate(
-            [
-                made,
-                rc.Task.from_module(
-                    Tagger, sentences(36), sentences(6), loss="tokens", collate_fn=padded, name="tagger", resident=False
-                ),
-            ]
-        )
+    result, other = (
+        rc.run(task=one, **settings, store=str(tmp_path / where), name="a")
+        for where, one in (("resident", made), ("streamed", streamed))
     )
-    tables = [result.table(full=True)["nll"].tolist() for result in (resident, streamed)]
-    assert tables[0] == tables[1]
-    p = resident.predict(padded(sentences(6))[0])
-    alone = [resident.predict(padded([one])[0])[0] for one in sentences(6)]
-    for i, one in enumerate(alone):  # padding is nothing to the others
-        np.testing.assert_allclose(p[i, : LENGTHS[i]], one, atol=1e-6)
-    loaded = rc.PosteriorPredictive.load(resident.export(str(tmp_path / "e.safetensors")).path, model=Tagger())
+    assert result.table(full=True)["nll"].tolist() == other.table(full=True)["nll"].tolist()
     x = padded(sentences(6))[0]
-    np.testing.assert_allclose(loaded(x).probabilities.detach().numpy(), p, atol=1e-6)
-    [answer] = requests.answer(loaded, [requests.Question(inputs=x)])
-    assert not isinstance(answer, requests.Refused)
-    np.testing.assert_allclose(answer["probabilities"], p, atol=1e-6)
+    p = result.predict(x)
+    for i, sentence in enumerate(sentences(6)):  # padding is nothing to the others
+        np.testing.assert_allclose(p[i, : LENGTHS[i]], result.predict(padded([sentence])[0])[0], atol=1e-6)
+    exported(result, Tagger(), x, tmp_path / "e.safetensors")
 
 
 def test_draws_of_labels_have_their_probabilities(results: dict[str, Any]) -> None:
@@ -368,22 +329,18 @@ def test_predictions_exports_and_answers_are_the_same_numbers(
     loss: str, axis: int, results: dict[str, Any], tmp_path: Path
 ) -> None:
     x, p = WORDS[TEST], results[loss].predict(WORDS[TEST])
-    exported = results[loss].export(str(tmp_path / "whole.safetensors"))
-    number = file.describe(exported.path)[file.KEY]
+    written, loaded = exported(results[loss], Words(axis), x, tmp_path / "whole.safetensors")
+    number = file.describe(written.path)[file.KEY]
     assert number == (1 if axis == -1 else 2)  # one that knows of no axis must not read it
     paths = os.pathsep.join([str(Path(rc.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-c", FRESH, str(exported.path), str(axis)], capture_output=True, text=True,
+        [sys.executable, "-c", FRESH, str(written.path), str(axis)], capture_output=True, text=True,
         env={**os.environ, "PYTHONPATH": paths},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    np.testing.assert_allclose(np.array(json.loads(done.stdout)), p, atol=1e-6)
-    loaded = rc.PosteriorPredictive.load(exported.path, model=Words(axis))
+    close(np.array(json.loads(done.stdout)), p)
     assert loaded.class_axis == axis and loaded.outputs(x)[1].shape[-1] == CLASSES
-    np.testing.assert_allclose(results[loss].posterior()(x).probabilities.detach().numpy(), p, atol=1e-6)
-    [answer] = requests.answer(loaded, [requests.Question(inputs=x, level=0.9)])
-    assert not isinstance(answer, requests.Refused)
-    np.testing.assert_allclose(answer["probabilities"], p, atol=1e-6)
+    answer = answered(loaded, x, level=0.9)
     assert answer["entropy"].shape == (20, LENGTH) and answer["intervals"].shape == (20, LENGTH, CLASSES, 2)
     body, _ = requests.encode(answer, len(loaded), "application/json")
     np.testing.assert_allclose(json.loads(body)["probabilities"], p, atol=1e-6)

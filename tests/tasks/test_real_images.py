@@ -4,9 +4,7 @@ sizes."""
 from __future__ import annotations
 
 import os
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -14,7 +12,6 @@ from raychains import tasks
 from raychains.chain.chain import Chain, Event
 from raychains.core.config import Run
 from raychains.core.sample import Sample, tensors_sha256
-from raychains.data import tabular
 from raychains.evaluation.classification import Classification
 from raychains.planning import methods
 from raychains.store.codec import decode, encode, flatten, unflatten
@@ -87,16 +84,3 @@ def test_a_resnet_chain_on_cifar_resumes_bit_for_bit() -> None:
     test = method.task.splits()["test"]
     assert isinstance(test, Classification)
     assert error(test, drawn, images) < 0.83  # 76.5 % measured; chance errs 90 %, standard error 1.4 %
-
-
-@pytest.mark.parametrize(
-    ("name", "n", "dim"), [("blr-australian", 690, 15), ("blr-german", 1000, 25), ("blr-heart", 270, 14)]
-)
-def test_real_data_have_the_papers_sizes(name: str, n: int, dim: int) -> None:
-    task: Any = tasks.make(name)
-    assert (task.num_data, task.dim) == (n, dim)
-    raw = tabular.load(task.dataset)
-    x, y = np.column_stack([np.ones(n), (raw.features - raw.features.mean(0)) / raw.features.std(0)]), raw.targets
-    assert x.shape == (n, dim)
-    gradient = x.T @ (1 / (1 + np.exp(-x @ task.posterior.mode)) - y) + task.posterior.mode / 100
-    assert np.abs(gradient).max() < 1e-7, "the mode, by the plain formula"

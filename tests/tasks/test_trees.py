@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 import raychains as rc
-from raychains.chain import packable
+from raychains.chain import packable, precision
 from raychains.core import tree
-from raychains.inference import model_card, requests
+from raychains.inference import file, model_card, requests
 from raychains.inference.requests import Accepted, InputForm, Refused
 from raychains.models.batchnorm import reestimate
 from tests.checks import refused
+from tests.tasks.predictives import exported
 from tests.tasks.test_module import LABELS, TEST, TRAIN, Listed, X, classify, samples_of
 
 CLASSES, WORDS = 2, 12
@@ -145,6 +146,9 @@ class Attention(nn.Module):
         return SimpleNamespace(logits=self.out((h * weights).sum(1) / weights.sum(1)))
 
 
+FORM = {"ids": InputForm(shape=(None,), dtype="int64"), "mask": InputForm(shape=(None,), dtype="bool")}
+
+
 def sentences() -> list[tuple[Tensor, int]]:
     streams = torch.Generator().manual_seed(1)
     lengths = torch.randint(2, 9, (60,), generator=streams).tolist()
@@ -202,15 +206,9 @@ def test_results_predictions_exports_and_answers_of_sequences_are_the_same_numbe
     assert (np.abs(shares - p[:, 1]) < 4.5 * np.sqrt(p[:, 1] * (1 - p[:, 1]) / 2000) + 1e-3).all()
     nll = -np.log(p[np.arange(20), batch["labels"]]).mean()
     assert nll == pytest.approx(result.table(full=True)["nll"].iloc[0], abs=1e-6)
-    path = result.export(str(tmp_path / "words.safetensors")).path
-    loaded = rc.PosteriorPredictive.load(path, model=Attention())
-    for made in (loaded, result.posterior()):
-        np.testing.assert_allclose(made(x).probabilities.detach().numpy(), p, atol=1e-6)
-    from raychains.inference import file
-
-    form = InputForm.of(json.loads(json.dumps(file.describe(path)))["input"])
-    assert form == {"ids": InputForm(shape=(None,), dtype="int64"), "mask": InputForm(shape=(None,), dtype="bool")}
-    accepted = Accepted(kind="classification", form=form, images=False, rows=20)
+    written, loaded = exported(result, Attention(), x, tmp_path / "words.safetensors")
+    assert InputForm.of(json.loads(json.dumps(file.describe(written.path)))["input"]) == FORM
+    accepted = Accepted(kind="classification", form=FORM, images=False, rows=20)
     body = {"inputs": {"ids": x["ids"].tolist(), "mask": x["mask"].int().tolist()}}
     question = requests.parse(json.dumps(body).encode(), requests.JSON, {}, accepted)
     short = {"inputs": {name: [rows[0][:3]] for name, rows in body["inputs"].items()}}
@@ -257,17 +255,13 @@ def predicting(tmp_path_factory: pytest.TempPathFactory) -> rc.Result:
     [
         ({"inputs": [[1, 2]]}, "inputs must be an object with 'ids' and 'mask'"),
         ({"inputs": {"ids": [[1, 2]]}}, "inputs must be an object with 'ids' and 'mask'"),
-        (
-            {"inputs": {"ids": [[1, 2]], "mask": [[1, 1], [1, 1]]}},
-            "as many examples in each of its arrays, got 1 in inputs['ids'], 2 in inputs['mask']",
-        ),
+        ({"inputs": {"ids": [[1, 2]], "mask": [[1, 1], [1, 1]]}}, "got 1 in inputs['ids'], 2 in inputs['mask']"),
         ({"inputs": {"ids": [[1.5, 2]], "mask": [[1, 1]]}}, "inputs['ids'] must be whole numbers in"),
         ({"inputs": {"ids": [1, 2], "mask": [[1, 1], [1, 0]]}}, "inputs['ids'] must have the shape [n, any], got [2]"),
     ],
 )
 def test_a_body_of_another_tree_is_refused(body: Any, words: str) -> None:
-    form = {"ids": InputForm(shape=(None,), dtype="int64"), "mask": InputForm(shape=(None,), dtype="bool")}
-    accepted = Accepted(kind="classification", form=form, images=False, rows=4)
+    accepted = Accepted(kind="classification", form=FORM, images=False, rows=4)
     with pytest.raises(Refused) as caught:
         requests.parse(json.dumps(body).encode(), requests.JSON, {}, accepted)
     assert words in str(caught.value) and caught.value.status == 400
@@ -311,7 +305,7 @@ class Reading(Attention):
         ({"train_set": [(X[0], X[1], 0)] * 9}, ("a tuple of 3", "((a, b), target)")),
         ({"train_set": [{"a": X[0], "label": 0}] * 9}, ("dicts with 'labels'", "a dict of 'a', 'label'")),
         (
-            {"train_set": sentences(), "collate_fn": batch_of, "model_fn": lambda: Reading()},
+            {"train_set": sentences(), "collate_fn": batch_of, "model_fn": Reading},
             ("outputs for an example do not depend on its padding", "mask what collate_fn pads"),
         ),
         ({"collate_fn": stack}, ("collate_fn must be left out", "train_set holds its examples as tensors")),
@@ -333,12 +327,6 @@ def test_a_mistake_is_one_line(settings: dict[str, Any], words: tuple[str, ...])
 
 
 def test_a_recorded_gradient_needs_one_shape() -> None:
+    spec: Any = SimpleNamespace(precision="fp32", compile="cuda-graphs", pack=0, sample_only=())
     with refused("compile must be none or default", "collate_fn makes batches of several shapes"):
-        precision_check(padded())
-
-
-def precision_check(task: Any) -> None:
-    from raychains.chain import precision
-
-    spec = SimpleNamespace(precision="fp32", compile="cuda-graphs", pack=0, sample_only=())
-    precision.check_task(spec, task, "words")  # type: ignore[arg-type]
+        precision.check_task(spec, padded(), "words")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +11,10 @@ from scipy import stats
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
-import raychains as rc
 from raychains import tasks
 from raychains.core.config import Run
-from raychains.data import standins, tabular
 from raychains.planning import methods
 from raychains.tasks.uci import STOPPING, UciRegression, bde_split, classic_split
-from tests.checks import refused
 from tests.tasks import made_uci
 
 NAMES = [name for name in tasks.NAMES if name.startswith("uci-")]
@@ -130,20 +124,6 @@ def test_the_network_and_its_loss_are_the_protocols(protocol: str, widths: list[
 
 
 @pytest.mark.usefixtures("made")
-def test_wrong_settings_are_one_line() -> None:
-    for settings, words in (
-        ({"protocol": "uci"}, ("protocol", "bde")),
-        ({"split": 1}, ("split", "1")),
-        ({"protocol": "splits", "split": 20}, ("split", "20")),
-        ({"noise": "gaussian"}, ("noise", "heteroscedastic")),
-        ({"hidden": [0]}, ("hidden",)),
-        ({"val_split": 1000}, ("val_split",)),
-    ):
-        with refused(*words):
-            make(**settings)
-
-
-@pytest.mark.usefixtures("made")
 def test_every_setting_that_changes_the_data_changes_the_fingerprint() -> None:
     settings: list[dict[str, Any]] = [
         {},
@@ -154,29 +134,3 @@ def test_every_setting_that_changes_the_data_changes_the_fingerprint() -> None:
         {"val_split": 10, "split_seed": 1},
     ]
     assert len({make(**own).fingerprint for own in settings}) == len(settings)
-
-
-def test_stand_ins_run_and_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAYCHAINS_DATA", str(standins.make(tmp_path / "root", train=40, test=20, corruptions=1)))
-    for name in NAMES:
-        task = make(name)
-        assert list(task.data_notes) == [f"data: stand-ins, not {name.removeprefix('uci-')}"] and task.num_data == 32
-
-
-def test_a_table_that_is_missing_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAYCHAINS_DATA", str(tmp_path))
-    with refused("airfoil", "airfoil.data", "RAYCHAINS_DATA"):
-        rc.make_task("uci-airfoil")
-
-
-@pytest.mark.skipif(not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: the UCI tables are needed")
-def test_the_published_tables_divide_as_published() -> None:
-    for name, table in tabular.REGRESSION_TABLES.items():
-        if table.examples > 2000:  # read in tests/data
-            continue
-        task = make(f"uci-{name}")
-        assert task.num_data == table.examples - math.ceil(0.2 * table.examples)
-        train: Any = task.splits()["train"]
-        assert abs(train.targets.mean()) < 1e-4 and train.targets.std() == pytest.approx(1, abs=1e-4)
-        raw = tabular.load(name).targets
-        assert task.scale == pytest.approx(raw[bde_split(len(raw))[0]].std())

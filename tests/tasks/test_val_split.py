@@ -34,12 +34,8 @@ def rows(data: Any, n: int) -> set[tuple[float, ...]]:
     return found
 
 
-@pytest.mark.parametrize(("val_split", "held"), [(0.25, 10), (7, 7), (1, 1), (39, 39), (0.0125, 0)])
+@pytest.mark.parametrize(("val_split", "held"), [(0.25, 10), (7, 7), (1, 1), (39, 39)])
 def test_the_parts_are_disjoint_of_the_asked_size_and_keep_each_class_s_share(val_split: float, held: int) -> None:
-    if not held:
-        with refused("val_split must hold out at least one of the 40 training examples and leave one", str(val_split)):
-            classify(val_split=val_split)
-        return
     task = classify(val_split=val_split)
     assert task.num_data == 40 - held and task.settings()["val_split"] == held
     learned, kept = rows(task._train, 40 - held), rows(task._sets["val"], held)
@@ -142,15 +138,8 @@ def test_the_whole_object_is_enough_to_go_on_with_a_divided_run(monkeypatch: pyt
 @pytest.mark.long
 def test_a_run_of_a_divided_object_samples_it_in_real_workers(store: str, ray_session: None) -> None:
     """The object travels divided; the whole one is enough to predict."""
-    settings = {
-        "sampler": "csghmc",
-        "chains": 1,
-        "epochs": 4,
-        "cycles": 2,
-        "batch_size": 10,
-        "lr": 0.01,
-        "evaluators": 1,
-    }
+    length = {"epochs": 4, "cycles": 2, "batch_size": 10}
+    settings = {"sampler": "csghmc", "chains": 1, "lr": 0.01, "evaluators": 1, **length}
     task = classify(name="held out")
     with unpaged():
         run = rc.run(task=task, val_split=0.25, store=store, name="r", **settings)
@@ -166,18 +155,11 @@ def test_a_run_of_a_divided_object_samples_it_in_real_workers(store: str, ray_se
 
 MISTAKES: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"val_split": 1.5}, ("val_split must be a share in [0, 1) or a whole number of examples", "1.5")),
-    ({"val_split": -0.1}, ("val_split", "-0.1")),
+    ({"val_split": 0.0125}, ("val_split must hold out at least one of the 40 training examples", "0.0125")),
     ({"val_split": 40}, ("val_split must hold out at least one of the 40 training examples and leave one", "40")),
-    ({"val_split": "some"}, ("val_split", "some")),
     ({"val_split": 0.2, "split_seed": -1}, ("split_seed must be an integer of at least 0", "-1")),
-    ({"val_split": 0.2, "val": (X[:5], LABELS[:5])}, ("val_split must be left out, got 0.2: task 'own' has validation "
-                                                      "data of its own",)),
-    ({"val": (X[:5], LABELS[:4])}, ("val must have as many inputs as targets",)),
-    ({"val": (X[:5], LABELS[:5] + 1)}, ("val must have labels in [0, 1]", "got 2")),
-    ({"val": (X[:5, :2], LABELS[:5])}, ("fails on the first inputs of val", "RuntimeError")),
-    ({"val": iter([])}, ("val must be a pair of tensors (inputs, targets), a dict of tensors with 'labels', or a "
-                         "map-style dataset",)),
-]  # fmt: skip
+    ({"val_split": 0.2, "val": (X[:5], LABELS[:5])}, ("task 'own' has validation data of its own", "got 0.2")),
+]
 
 
 @pytest.mark.parametrize(("settings", "words"), MISTAKES, ids=[w[0] + str(i) for i, (_, w) in enumerate(MISTAKES)])

@@ -197,17 +197,13 @@ def serve_address() -> tuple[str, int] | None:
 @_or_else(0, "not known which actors wait for a node")
 def unplaced(handles: Collection[Any]) -> int:
     """Return how many of these actors wait for a node with room; a handle tells neither its id nor its state."""
-    pending = _waiting_for_a_node(actors("PENDING_CREATION"))
-    return sum(pending.get(handle._actor_id.hex(), False) for handle in handles)
-
-
-def _waiting_for_a_node(pending: Mapping[str, Mapping[str, Any]]) -> dict[str, bool]:
-    """Tell actors in the queue of a raylet, whose address they have, or of none, from those whose process starts."""
     raylets = {node["NodeID"]: node["NodeManagerPort"] for node in ray.nodes()}
-    return {
+    # Those in the queue of a raylet have its address, or none; others, whose process starts, have their own.
+    pending = {
         actor: found["Address"]["Port"] in (0, raylets.get(found["Address"]["NodeID"]))
-        for actor, found in pending.items()
+        for actor, found in actors("PENDING_CREATION").items()
     }
+    return sum(pending.get(handle._actor_id.hex(), False) for handle in handles)
 
 
 @_or_else((), "not known which nodes are draining")
@@ -240,13 +236,12 @@ def any_actor_alive() -> bool:
     return any(actor["State"] != "DEAD" for actor in actors().values())
 
 
-# Trials of Ray Tune, which calls one method of an actor at a time and hands none of its actors out
+# Trials of Ray Tune
 
 
 @_or_else(None, "not published for other processes")
 def publish(key: str, value: bytes) -> None:
-    """Let `published` return ``value``, and `heartbeats` where ``key`` is an actor's id; nothing happens where Ray has
-    changed."""
+    """Let `published` return ``value``; nothing happens where Ray has changed."""
     from ray.experimental.internal_kv import _internal_kv_put
 
     _internal_kv_put(key.encode(), value, overwrite=True, namespace=NAMESPACE)
@@ -261,38 +256,12 @@ def published(key: str) -> bytes | None:
     return found
 
 
-@_or_else(({}, {}), "not known which trials live")
-def heartbeats(kind: str) -> tuple[dict[str, bool], dict[str, bytes]]:
-    """Return by id which of this job's living actors of a class wait for a node, and what they published last."""
-    from ray.experimental.internal_kv import internal_kv_get_gcs_client
+@_or_else(None, "not removed")
+def forget(key: str) -> None:
+    """Remove what was published."""
+    from ray.experimental.internal_kv import _internal_kv_del
 
-    pending = {a: found for a, found in actors("PENDING_CREATION").items() if found["ActorClassName"] == kind}
-    alive = [actor for actor, found in actors("ALIVE").items() if found["ActorClassName"] == kind]
-    known = [actor.encode() for actor in (*pending, *alive)]
-    told = internal_kv_get_gcs_client().internal_kv_multi_get(known, NAMESPACE) if known else {}
-    waiting = dict.fromkeys(alive, False) | (_waiting_for_a_node(pending) if pending else {})
-    return waiting, {actor.decode(): data for actor, data in told.items()}
-
-
-def forget(keys: Collection[str]) -> None:
-    """Remove what was published under these keys."""
-    with contextlib.suppress(Exception):
-        from ray.experimental.internal_kv import _internal_kv_del
-
-        for key in keys:
-            _internal_kv_del(key.encode(), namespace=NAMESPACE)
-
-
-@_or_else({}, "not known which actors trials have")
-def trial_actors(trials: Collection[Any]) -> dict[str, Any]:
-    """Return trials by the actor that each has: none while it starts, and none where Ray does not say."""
-    held = {trial: trial.temporary_state.ray_actor for trial in trials}
-    return {actor._actor_id.hex(): trial for trial, actor in held.items() if actor is not None}
-
-
-def kill_actor(actor: str) -> None:
-    """Kill an actor of this job whose handle another library holds."""
-    ray._private.worker.global_worker.core_worker.kill_actor(ray.ActorID.from_hex(actor), True)
+    _internal_kv_del(key.encode(), namespace=NAMESPACE)
 
 
 @contextlib.contextmanager

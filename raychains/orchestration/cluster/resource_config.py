@@ -21,7 +21,7 @@ class ResourceConfig:
     they are made."""
 
     cpus_per_chain: int = 1
-    gpus_per_chain: float | None = None
+    gpus_per_worker: float | None = None
     """GPUs of each of a chain's workers."""
     workers_per_chain: int = 1
     """Processes that run a chain together, each with so many CPUs and GPUs."""
@@ -55,13 +55,13 @@ class ResourceConfig:
     """Policy of predictions that stay in the store: auto, all or none."""
 
     def __post_init__(self) -> None:
-        check_share(self.gpus_per_chain, "gpus_per_chain")
-        ok = self.workers_per_chain == 1 or self.gpus_per_chain is None or self.gpus_per_chain <= 1
-        require(ok, "gpus_per_chain", self.gpus_per_chain, "be at most 1 for each of several workers_per_chain")
+        check_share(self.gpus_per_worker, "gpus_per_chain")
+        ok = self.workers_per_chain == 1 or self.gpus_per_worker is None or self.gpus_per_worker <= 1
+        require(ok, "gpus_per_chain", self.gpus_per_worker, "be at most 1 for each of several workers_per_chain")
         check_share(self.gpus_per_evaluator, "gpus_per_evaluator")
         if self.accelerator_type is not None:
             require(bool(self.accelerator_type.strip()), "accelerator_type", self.accelerator_type, "be a type of GPU")
-            used = self.gpus_per_chain != 0 or self.gpus_per_evaluator != 0
+            used = self.gpus_per_worker != 0 or self.gpus_per_evaluator != 0
             require(used, "accelerator_type", self.accelerator_type, "be left out if nothing uses a GPU")
 
     @property
@@ -80,7 +80,7 @@ class ResourceConfig:
         """
         everything, kind = cluster.nodes(), self.accelerator_type
         default = 1.0 if kind is not None or any(node.gpus for node in everything) else 0.0
-        gpus = (self.gpus_per_chain if self.gpus_per_chain is not None else default) if run_chains else 0.0
+        gpus = (self.gpus_per_worker if self.gpus_per_worker is not None else default) if run_chains else 0.0
         slots = Slots(
             cpus=self.cpus_per_chain,
             gpus=gpus,

@@ -143,7 +143,7 @@ class ChainDispatch:
         """
         stalled = self._watch(seconds)
         if not self.coordinator.stopping:
-            self._drain_nodes()
+            self._leave_draining_nodes()
         self.workers.poll()
         postponed, self._postponed = self._postponed, []
         for action in postponed:
@@ -167,7 +167,7 @@ class ChainDispatch:
         self._lease.stall(chain.digest for chain in running if chain.stalled_seconds is not None)
         return running
 
-    def _drain_nodes(self) -> None:
+    def _leave_draining_nodes(self) -> None:
         """Have chains on draining nodes write a checkpoint and go on elsewhere: the coordinator answers with `Stop`."""
         now = self._clock.monotonic()
         if now - self._asked_for_nodes < DRAIN_POLL:

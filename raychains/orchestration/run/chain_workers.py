@@ -315,7 +315,7 @@ class ChainWorkers:
 
         Raises:
             UserError: a node has no raychains, or another one; the task cannot be made there, or its trial ends
-            elsewhere.
+                elsewhere.
             RaychainsError: too many startup failures of workers in a row.
         """
         call = self._calls.pop(ref)

@@ -290,7 +290,7 @@ class JobQueue(ABC, Generic[J]):
         Raises:
             RaychainsError: a job lost too many evaluators.
         """
-        self._drain_nodes(seconds)
+        self._leave_draining_nodes(seconds)
         stalls = []
         busy = [evaluator for evaluator in self.evaluators.running if evaluator.jobs]
         self._ask_whether_alive(busy, seconds)
@@ -311,7 +311,7 @@ class JobQueue(ABC, Generic[J]):
                 stalls.append(stall)
         return max(stalls, key=lambda stall: stall.seconds, default=None)
 
-    def _drain_nodes(self, seconds: float) -> None:
+    def _leave_draining_nodes(self, seconds: float) -> None:
         """Give no more jobs to evaluators on draining nodes, and end those that have done theirs."""
         self._since_nodes += seconds
         if self._since_nodes < DRAIN_POLL:

@@ -9,8 +9,8 @@ from typing import Any
 from ray.tune.search.optuna import OptunaSearch as TuneOptunaSearch
 
 from raychains.core.errors import UserError
-from raychains.planning.sweep_plan import SweepPlan, Values
-from raychains.planning.sweep_points import TRIES, Range
+from raychains.planning.sweep_plan import Values
+from raychains.planning.sweep_points import TRIES, Planned, Range
 
 
 class Unpickled:
@@ -27,10 +27,8 @@ class OptunaSearch(Unpickled, TuneOptunaSearch):
     """Suggests points that fit, those of earlier drivers first: their trials report again what Optuna learns of them.
 
     Args:
-        plan: of the sweep.
-        space: its ranges.
-        metric: the entry of a trial's results that Optuna learns.
-        mode: ``min`` or ``max``.
+        planned: the sweep.
+        metric: the entry of a trial's results that Optuna learns; lower is better.
         asked: values of the points that earlier drivers of the sweep asked for.
         choose: makes a new point durable before it runs; raises UserError where its values do not fit together.
 
@@ -39,23 +37,16 @@ class OptunaSearch(Unpickled, TuneOptunaSearch):
     """
 
     def __init__(
-        self,
-        plan: SweepPlan,
-        space: Mapping[str, Range],
-        metric: str,
-        mode: str,
-        *,
-        asked: Sequence[Values],
-        choose: Callable[[Values], None],
+        self, planned: Planned, metric: str, *, asked: Sequence[Values], choose: Callable[[Values], None]
     ) -> None:
         optuna = import_optuna()
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         super().__init__(
-            {name: _distribution(optuna, range_) for name, range_ in space.items()},
+            {name: _distribution(optuna, range_) for name, range_ in planned.ranges.items()},
             metric=metric,
-            mode=mode,
+            mode="min",
             points_to_evaluate=[dict(values) for values in asked],
-            seed=plan.seed + len(asked),  # with the earlier driver's its first points would come again
+            seed=planned.plan.seed + len(asked),  # with the earlier driver's its first points would come again
         )
         self._earlier, self._choose = len(asked), choose
         self._names: dict[str, str] = {}

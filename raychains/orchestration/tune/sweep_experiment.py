@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import ray
 from ray import tune
 from ray.exceptions import RayActorError
 from ray.tune.schedulers import ASHAScheduler
@@ -28,7 +27,6 @@ from ray.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater
 
 from raychains.chain import precision
 from raychains.coordination.capacity import fit
-from raychains.coordination.failure import LONGEST_LOOK
 from raychains.core.config import Run
 from raychains.core.errors import (
     ChainsFailed,
@@ -39,8 +37,8 @@ from raychains.core.errors import (
     UserError,
     trial_error,
 )
+from raychains.evaluation.evaluation import Metric
 from raychains.inference.sweep_results import report_of, result_of
-from raychains.orchestration.chains.messages import AttemptStatus
 from raychains.orchestration.chains.reported_chain import Reports
 from raychains.orchestration.cluster import ray_private, ray_watch
 from raychains.orchestration.cluster.ray_workers import RayWorkers
@@ -49,8 +47,7 @@ from raychains.orchestration.interrupt import Interrupt
 from raychains.orchestration.lease import Lease
 from raychains.orchestration.run.resource_wait import HELD_AFTER, Lack, ResourceWait
 from raychains.orchestration.tune.optuna_search import OptunaSearch, Unpickled
-from raychains.orchestration.tune.trial_heartbeats import Heartbeat, TrialWatch
-from raychains.orchestration.tune.tune_trainable import REPEAT, ChainTrainable, values_and_repeat
+from raychains.orchestration.tune.tune_trainable import REPEAT, ChainTrainable, losses, values_and_repeat
 from raychains.planning import events
 from raychains.planning.reports import REPORTS
 from raychains.planning.sweep_plan import FINISHED, WAITING, Point, SweepPlan, Values, state_of
@@ -69,8 +66,8 @@ ENVIRONMENT = {
 GIVEN_UP, REFUSED = "failed", "storage_refused"
 """Entries of a trial's last result: why its chain was given up, or why the store takes no more."""
 JUDGED = "judged"
-"""The entry of a result that schedulers and searchers compare: the metric that decides, `WORST` where it is not
-finite."""
+"""The entry of a result by which schedulers and searchers compare, lower is better: the metric that decides, or its
+negative; `WORST` where it is not finite."""
 WORST = 1e30
 
 
@@ -119,12 +116,11 @@ def run(
             precision.check(spec, gpu=slots.gpus > 0)
     options = replace(options, gpus_per_chain=slots.gpus, workers_per_chain=slots.ranks)
     trainable = SweepTrial.of(options, task, reports=REPORTS, allow_unequal_budget=True)
-    trainable.sweep, trainable.metric, trainable.better = folder.name, plan.metric.name, plan.metric.better
-    trials = TrialWatch(trainable.__name__, resources.stall_timeout)
+    trainable.sweep, trainable.metric = folder.name, plan.metric
     wait = TrialWait(slots, timeout=resources.slot_timeout)
-    sweep = SweepCallback(planned, folder, callback, stopper, trials, wait)
+    sweep = SweepCallback(planned, folder, callback, stopper, wait)
     callback.on(events.Ready(slots=slots.count, slot=slots.describe()))
-    asked = folder.asked() if plan.search == "optuna" else []
+    asked = folder.asked()  # by Optuna
     sweep.add(plan.points)
     for values in asked:
         sweep.choose(values, new=False)
@@ -159,15 +155,10 @@ def run(
             except _RayGone:
                 if not stopper.stop_all():  # chains that were to stop have, at their last checkpoints
                     ray_watch.check()
-            trials.close()
         stopped = stopper.stop_all()
     if stopper.fatal is not None:
         raise stopper.fatal
     return SweepOutcome(sweep.points, sweep.failed, stopped)
-
-
-def _mode(plan: SweepPlan) -> str:
-    return "min" if plan.metric.better == "lower" else "max"
 
 
 def _scheduler(plan: SweepPlan) -> ASHAScheduler | None:
@@ -177,7 +168,7 @@ def _scheduler(plan: SweepPlan) -> ASHAScheduler | None:
     return ASHAScheduler(
         time_attr="epoch",
         metric=JUDGED,
-        mode=_mode(plan),
+        mode="min",
         max_t=plan.length,
         grace_period=plan.asha.grace * plan.length,
         reduction_factor=plan.asha.reduction,
@@ -197,7 +188,7 @@ def _searcher(
     """
     plan = planned.plan
     if plan.search == "optuna":
-        chooses = OptunaSearch(plan, planned.ranges, JUDGED, _mode(plan), asked=asked, choose=sweep.choose)
+        chooses = OptunaSearch(planned, JUDGED, asked=asked, choose=sweep.choose)
         # As many as run at once: none is chosen ahead of the results.
         limited = ConcurrencyLimiter(Repeater(chooses, repeat=plan.repeats), max_concurrent=max(1, at_once))
         return limited, None, plan.count * plan.repeats
@@ -221,38 +212,30 @@ class SweepTrial(ChainTrainable):
 
     sweep: ClassVar[str]
     """The name of the sweep."""
-    metric: ClassVar[str]
-    better: ClassVar[str]
+    metric: ClassVar[Metric]
+    """The metric that decides between points."""
 
     def step(self) -> dict[str, Any]:
         """Return the next report, or why there will be none."""
-        worst = WORST if self.better == "lower" else -WORST
         try:
             report = super().step()
         except StorageRefused as error:
             return {REFUSED: str(error), "done": True}
         except ChainsFailed as error:
-            return {GIVEN_UP: str(error), JUDGED: worst, "done": True}
-        value = report[self.metric]
-        return {**report, JUDGED: value if math.isfinite(value) else worst}
+            return {GIVEN_UP: str(error), JUDGED: WORST, "done": True}
+        value = report[self.metric.name] * (1 if self.metric.better == "lower" else -1)
+        return {**report, JUDGED: value if math.isfinite(value) else WORST}
 
     def _run(self, known: int) -> Reports:
         """See `ChainTrainable`."""
         digest = self._chain.spec.digest
         folder = SweepStore(Storage(self._options.store).retrying(lambda reason: True), self.sweep)
-        reports = folder.reports(digest, self.metric)
+        reports = folder.reports(digest, self.metric.name)
         if state_of(reports, folder.stop(digest), self._chain.reporter.length) != WAITING:
             for report in reports:
                 yield {**result_of(report), "digest": digest, "done": report is reports[-1]}
         else:
             yield from super()._run(known)
-
-    def _every_second(self, number: int) -> None:
-        """See `ChainTrainable`; publish a heartbeat."""
-        chain = getattr(self, "_chain", None)  # none while the task is built
-        status = chain.status() if chain is not None else AttemptStatus(digest="")
-        ray_private.publish(ray.get_runtime_context().get_actor_id(), Heartbeat(number, status).to_json())
-        super()._every_second(number)
 
 
 @dataclass
@@ -278,8 +261,8 @@ class TrialWait(ResourceWait):
         return self._held(what) if now - self._idle_since >= HELD_AFTER else None
 
 
-def _stored(call: Callable[..., None]) -> Callable[..., None]:
-    """Stop the sweep where the store fails in one of Tune's callbacks: Tune would wrap the error in its own."""
+def _guarded(call: Callable[..., None]) -> Callable[..., None]:
+    """Stop the sweep where the store or Ray fails in one of Tune's callbacks: Tune would wrap the error in its own."""
 
     @functools.wraps(call)
     def guarded(self: SweepCallback, *args: Any, **info: Any) -> None:
@@ -290,6 +273,8 @@ def _stored(call: Callable[..., None]) -> Callable[..., None]:
         except StorageAway as error:
             if not self.stopper.stop_all():  # else the user did not want to wait for the store
                 self.stopper.fatal = error
+        except RayLost:
+            raise _RayGone from None
 
     return guarded
 
@@ -336,8 +321,6 @@ class _Chain:
     """Points and repeats that need it."""
     failed: str | None = None
     """Why it was given up now."""
-    given_up: str | None = None
-    """Why the driver ended its process, until Tune announces its death."""
 
 
 @dataclass(eq=False)
@@ -348,7 +331,6 @@ class SweepCallback(Unpickled, tune.Callback):
     folder: SweepStore
     callback: events.Callback
     stopper: SweepStopper
-    trials: TrialWatch
     wait: TrialWait
     points: list[Point] = field(default_factory=list)
     """All points so far."""
@@ -359,6 +341,8 @@ class SweepCallback(Unpickled, tune.Callback):
     _running: list[_Chain] = field(default_factory=list)
     _failures: Counter[str] = field(default_factory=Counter)
     """By trial those that Tune counts."""
+    _stalls: Counter[str] = field(default_factory=Counter)
+    """By trial those of them that were stalls."""
     _waiting: bool = False
     _ticked: float = 0.0
 
@@ -419,7 +403,7 @@ class SweepCallback(Unpickled, tune.Callback):
         if not chain.ended and chain not in self._running:
             self._running.append(chain)
 
-    @_stored
+    @_guarded
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
@@ -444,22 +428,26 @@ class SweepCallback(Unpickled, tune.Callback):
                 chain.stop = {key: chain.reports[-1][key] for key in ("epoch", "cycle")}
                 self.folder.publish_stop(chain.digest, chain.stop)
 
-    @_stored
+    @_guarded
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """See `ray.tune.Callback`."""
         self._end(self._chain(trial))
 
+    @_guarded
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """See `ray.tune.Callback`."""
-        chain = self._chain(trial)
-        slot, reason, chain.given_up = self._slot(chain), chain.given_up or "its process died", None
-        before, self._failures[trial.trial_id] = self._failures[trial.trial_id], trial.num_failures
+        chain, trial_id = self._chain(trial), trial.trial_id
+        slot = self._running.index(chain) if chain in self._running else len(self._running)
+        lost, stall = ray_watch.ask(lambda: losses(trial_id))
+        before, self._failures[trial_id] = self._failures[trial_id], trial.num_failures
+        known, self._stalls[trial_id] = self._stalls[trial_id], lost["stalls"]
         if trial.num_failures > before:
+            reason = stall if lost["stalls"] > known else "its process died"
             self.callback.on(events.WorkerLost(slot=slot, reason=reason, digest=chain.digest))
         else:  # Tune counts all deaths but those with a node whose end was announced
             self.callback.on(events.Preempted(slot=slot, digest=chain.digest))
 
-    @_stored
+    @_guarded
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """See `ray.tune.Callback`."""
         chain = self._chain(trial)
@@ -469,22 +457,13 @@ class SweepCallback(Unpickled, tune.Callback):
             chain.failed = often if isinstance(error, RayActorError) else trial_error(error)
         self._end(chain)
 
-    @_stored
+    @_guarded
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Announce the sweep's progress."""
-        try:
-            ray_watch.check()
-            self._tell(trials)
-        except RayLost:
-            raise _RayGone from None
-
-    def _tell(self, trials: list[Any]) -> None:
-        now = time.monotonic()
-        if now - self._ticked < TICK_EVERY:
+        ray_watch.check()
+        if time.monotonic() - self._ticked < TICK_EVERY:
             return
-        seconds, self._ticked = min(now - self._ticked, LONGEST_LOOK), now
-        if not self.stopper.stop_all():
-            self._watch(seconds, trials)
+        self._ticked = time.monotonic()
         try:
             waiting = self.wait.check(waiting=1, running=bool(self._running))
         except UserError as error:
@@ -494,33 +473,10 @@ class SweepCallback(Unpickled, tune.Callback):
             self.callback.on(events.Waiting(reason=waiting) if waiting else events.Resumed())
         self.callback.on(self._tick())
 
-    def _watch(self, seconds: float, trials: list[Any]) -> None:
-        """Announce trials that stall, and end the processes of those that do so for too long."""
-        held = ray_private.trial_actors(trials)
-        for process in self.trials.look(seconds):
-            trial = held.get(process.actor)
-            if trial is None and process.digest:
-                continue  # kept by Tune for a trial to come
-            chain = self._chain(trial) if trial is not None else None
-            stall = process.pace.announce(
-                self.callback,
-                digest=chain.digest if chain is not None else None,
-                slot=self._slot(chain),
-                reason="" if process.digest else "a trial does not come up",
-            )
-            if stall is not None and stall.given_up:
-                if chain is not None:
-                    chain.given_up = stall.loss
-                self.trials.give_up(process)
-
     # Events
 
     def _chain(self, trial: Any) -> _Chain:
         return self._of_config[_key(*values_and_repeat(trial.config))]
-
-    def _slot(self, chain: _Chain | None) -> int:
-        """Return a chain's number among those that run; the next one while its trial starts."""
-        return self._running.index(chain) if chain in self._running else len(self._running)
 
     def _end(self, chain: _Chain) -> None:
         if chain in self._running:
@@ -566,20 +522,18 @@ class SweepCallback(Unpickled, tune.Callback):
 
     def _status(self, slot: int, chain: _Chain) -> events.ChainStatus:
         [(point, repeat), *_] = chain.of
-        spec, report = point.specs[repeat], chain.reports[-1] if chain.reports else {}
-        process = self.trials.of(chain.digest)
-        now = process.last.status if process is not None and process.last is not None else None
-        if now is None or now.made is None:  # it starts, or waits for Tune
-            cycles = spec.schedule.settings.get("cycles", 1)
-            now = AttemptStatus(digest=chain.digest, cycle=min(report["cycle"] + 1, cycles - 1) if report else 0)
-        reported = round(spec.steps * report["epoch"] / self._plan.length) if report else 0
+        spec, report = point.specs[repeat], chain.reports[-1] if chain.reports else None
         return events.ChainStatus(
-            **{**now.shown(), "step": max(reported, now.step)},
+            digest=chain.digest,
             slot=slot,
+            step=round(spec.steps * report["epoch"] / self._plan.length) if report else 0,
             steps=spec.steps,
-            samples=report.get("samples", 0),
-            gradients=report.get("gradients", 0),
-            stalled_seconds=process.pace.steps.silent if process is not None and process.pace.told else None,
+            cycle=min(report["cycle"] + 1, spec.schedule.settings.get("cycles", 1) - 1) if report else 0,
+            stage="",
+            loss=None,
+            seconds=0.0,
+            samples=report["samples"] if report else 0,
+            gradients=report["gradients"] if report else 0,
         )
 
 

@@ -6,9 +6,12 @@ samples and checkpoints are in the run store, from which a trial resumes bit for
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import os
+import sys
+import threading
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +23,7 @@ from ray import tune
 from ray.exceptions import RayActorError
 from ray.tune.search.repeater import TRIAL_INDEX
 
+from raychains.coordination.failure import ChainPace
 from raychains.core import gpus
 from raychains.core.config import Run
 from raychains.core.errors import ChainsFailed, UserError
@@ -32,18 +36,18 @@ from raychains.orchestration.cluster import ray_private, task_payload
 from raychains.orchestration.cluster.ray_workers import RayWorkers
 from raychains.orchestration.cluster.resource_config import bundle
 from raychains.orchestration.cluster.user_parts import UserParts
-from raychains.orchestration.tune.trial_heartbeats import EverySecond
 from raychains.orchestration.tune.trial_ranks import TrialRanks
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.execution import workers_of
 from raychains.planning.methods import make_task
 from raychains.planning.reports import report_steps
-from raychains.planning.sweep_points import REPEAT, SPLIT, Points
-from raychains.store import Storage, initial_states
+from raychains.planning.sweep_points import REPEAT, SPLIT, Points, with_stored_start
 from raychains.tasks import Task
 
 CHECKPOINT = "chain.json"
 """The file in a checkpoint of Tune's."""
+WATCH_EVERY = 1.0
+"""Seconds between looks at the chain and for draining nodes."""
 FIXED = ("steps", "chains", "repeats", "lanes", "task", "task_settings", "train_subset", "val_split")
 """Options that a config may not contain: trials of one trainable sample one task."""
 
@@ -78,6 +82,18 @@ def values_and_repeat(config: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     return values, repeat
 
 
+def losses(trial: str) -> tuple[Counter[str], str]:
+    """Return how many processes of a trial ended themselves, by ``preemptions`` and ``stalls``, and why the last one
+    did."""
+    told = json.loads((ray_private.published(_key(trial)) if ray.is_initialized() else None) or "{}")
+    reason = told.pop("reason", "")
+    return Counter(told), reason
+
+
+def _key(trial: str) -> str:
+    return f"losses of {trial}"
+
+
 class ChainTrainable(tune.Trainable):
     """One chain per trial, whose config holds options of `raychains.run`; it reports after each cycle.
 
@@ -89,11 +105,8 @@ class ChainTrainable(tune.Trainable):
     settings: ClassVar[TrialSettings]
     _chain: ReportedChain
     _ranks: TrialRanks | None = None
-    _thread: EverySecond | None = None
-    _leaves = False
-    """A node that this trial is on is draining."""
-    _preemptions = 0
-    """Times that the chain left a draining node."""
+    _losses: Counter[str]
+    """The trial's processes that ended themselves so far: ``preemptions`` and ``stalls``."""
     _reports: Reports
 
     @classmethod
@@ -142,16 +155,17 @@ class ChainTrainable(tune.Trainable):
             UserError: an option that is unknown, out of range or may not differ between trials; or other gradient
                 evaluations than the trainable's.
         """
+        self._options = options = self.settings.options
+        self._closed = threading.Event()
+        self._timeout = float(options.stall_timeout)
+        self._losses, _ = losses(self.trial_id)
         if ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None:
-            self._thread = EverySecond(self._every_second)
-        options = self.settings.options
+            threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
         held = self._held().get("GPU", 0.0)
         set_up(held, options.data_root)
         torch.set_num_threads(options.cpus_per_chain)
         self._task = make_task(options, options.task, self.settings.parts.unpack())
-        start = initial_states.as_file(Storage(options.store), options.init_from)
-        self._options = options = dataclasses.replace(options, init_from=start)
-        self._points = Points(options, self._task, FIXED)
+        self._points = Points(with_stored_start(options), self._task, FIXED)
         self._evaluation = self._task.splits()[SPLIT]
         self._evaluation.bins = options.bins if options.bins is not None else BINS
         if held and gpus.is_gpu(gpus.best()):
@@ -171,15 +185,14 @@ class ChainTrainable(tune.Trainable):
     def step(self) -> dict[str, Any]:
         """Return the next report; the chain runs until then."""
         report = next(self._reports)
-        if report["done"] and self._preemptions:
-            ray_private.forget([self._key])
+        if report["done"] and self._losses:
+            ray_private.forget(_key(self.trial_id))
         return report
 
     def cleanup(self) -> None:
         """Write a checkpoint of the chain and end it."""
         self._reports.close()
-        if self._thread is not None:
-            self._thread.close()
+        self._closed.set()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Write which chain this is and how often it reported: the run store has all else."""
@@ -220,30 +233,42 @@ class ChainTrainable(tune.Trainable):
         payload = task_payload.for_workers(self._task, RayWorkers(), None)
         return TrialRanks(size, float(options.cpus_per_chain), config, payload)
 
-    # Draining nodes
+    # Stalls and draining nodes
 
-    def _every_second(self, number: int) -> None:
-        """Have the chain write a checkpoint and end, once a node that the trial is on is draining."""
-        if not self._leaves:
-            on_own = ray.get_runtime_context().get_node_id() in ray_private.draining()
-            self._leaves = on_own or (self._ranks is not None and self._ranks.leaving())
-        if self._leaves and (chain := getattr(self, "_chain", None)) is not None:
-            chain.leave()
+    def _watch(self) -> None:
+        """Have the chain leave a draining node, and end this process where its chain stalls for too long."""
+        chain, pace, leaves = None, ChainPace(self._timeout, self._losses["stalls"]), False
+        while not self._closed.wait(WATCH_EVERY):
+            pace.passed(WATCH_EVERY, asked=False)
+            leaves = leaves or self._node_is_draining()
+            if (now := getattr(self, "_chain", None)) is not None:  # none while the task is built
+                if now is not chain:
+                    chain, pace = now, ChainPace(self._timeout, self._losses["stalls"])
+                status = now.status()
+                pace.answered(status.made or 0, held=status.held, waiting=status.waiting is not None)
+                if leaves:
+                    now.leave()
+            stall = pace.stall()
+            if stall is not None and stall.given_up:
+                print(f"raychains: {stall.loss}: this process of a trial ends", file=sys.stderr, flush=True)
+                self._count("stalls", stall.loss)
+                os._exit(1)
+
+    def _node_is_draining(self) -> bool:
+        own = ray.get_runtime_context().get_node_id() in ray_private.draining()
+        return own or (self._ranks is not None and self._ranks.leaving())
+
+    def _count(self, kind: str, reason: str) -> int:
+        """Count that this process ends itself, for the driver and the trial's next process; return how many did."""
+        self._losses[kind] += 1
+        ray_private.publish(_key(self.trial_id), json.dumps({**self._losses, "reason": reason}).encode())
+        return self._losses[kind]
 
     def _preempted(self, left: RayActorError) -> Exception:
         """Return the exception that ends this process: ``left``, which Tune does not count as a failure, or that it
         left too often."""
-        self._preemptions += 1
-        most = self._options.max_preemptions
-        if most is not None and self._preemptions > most:
-            return ChainsFailed(f"it had to leave its node {self._preemptions} times")
-        ray_private.publish(self._key, str(self._preemptions).encode())
-        return left
-
-    @property
-    def _key(self) -> str:
-        """Return the key of the count of preemptions, which the trial's next process reads."""
-        return f"preemptions of {self.trial_id}"
+        count, most = self._count("preemptions", str(left)), self._options.max_preemptions
+        return left if most is None or count <= most else ChainsFailed(f"it had to leave its node {count} times")
 
     # The chain
 
@@ -260,6 +285,7 @@ class ChainTrainable(tune.Trainable):
                 )
         except UserError as error:
             raise error.with_traceback(None) from None  # Tune prints the traceback: the message is enough
+        self._losses, _ = losses(self.trial_id)
         own = uuid.uuid4() if self.trial_resources is None else uuid.uuid5(uuid.NAMESPACE_OID, self.trial_id)
         self._chain = ReportedChain(
             reporter=Reporter(
@@ -280,8 +306,8 @@ class ChainTrainable(tune.Trainable):
 
     def _run(self, known: int) -> Reports:
         """Yield the chain's reports, but for the first ``known``."""
-        self._preemptions = int(ray_private.published(self._key) or 0) if self._thread is not None else 0
+        preemptions = self._losses["preemptions"]
         try:
-            yield from self._chain.reports(known, {"preemptions": self._preemptions} if self._preemptions else {})
+            yield from self._chain.reports(known, {"preemptions": preemptions} if preemptions else {})
         except RayActorError as left:
             raise self._preempted(left) from None

@@ -20,7 +20,7 @@ from raychains.report.figures import (
 )
 from raychains.report.figures.mapping import Figures, Makers
 
-OWN: Mapping[str, Makers] = {
+BUILT_IN: Mapping[str, Makers] = {
     "Predictive": {
         "spread": spread.drawing,
         "samples": samples.drawing,
@@ -43,13 +43,13 @@ OWN: Mapping[str, Makers] = {
         "gradients": gradients.drawing,
     },
 }
-"""The page's headings in their order, each with the run's own figures by name; a function gives a `Drawing`, or None
-with nothing to show. A measure's figures follow under the heading that it names."""
+"""The page's headings in their order, each with the figures that every run has, by name; a function gives a `Drawing`,
+or None with nothing to show. `sections` adds measures' figures under the heading that each measure names."""
 
 
 def sections(own: Iterable[Measure] = ()) -> dict[str, Makers]:
     """Return all figures by heading and name, in the page's order, those of the user's ``own`` measures included."""
-    found: dict[str, dict[str, Any]] = {heading: dict(figures) for heading, figures in OWN.items()}
+    found: dict[str, dict[str, Any]] = {heading: dict(figures) for heading, figures in BUILT_IN.items()}
     for measure in (*map(measures.named, measures.NAMES), *own):
         found.setdefault(measure.section, {}).update(measure.figures)
     return {**found}
