@@ -274,6 +274,16 @@ class StudentT(Distributed):
         return {"df": self.df, **super().settings()}
 
 
+NAMED: Mapping[str, type[Distributed]] = {
+    "bernoulli": Bernoulli,
+    "poisson": Poisson,
+    "negative-binomial": NegativeBinomial,
+    "normal": Normal,
+    "student-t": StudentT,
+}
+"""Likelihoods that are torch distributions, by the loss's name."""
+
+
 def flat(values: Tensor, axis: int) -> Tensor:
     """Return values [..., n, …] with one axis behind that of the examples, the one before ``axis``."""
     return values.unsqueeze(axis) if values.ndim == axis else values.flatten(axis)

@@ -19,7 +19,7 @@ from raychains.core.validation import as_number, is_number
 from raychains.evaluation.classification import Classification
 from raychains.evaluation.evaluation import Evaluation
 from raychains.evaluation.regression import FLOOR, LOG_NOISE, OutputNoise, Pointwise, Regression
-from raychains.tasks.distributions import Bernoulli, Distributed, NegativeBinomial, Normal, Poisson, StudentT
+from raychains.tasks.distributions import NAMED, Bernoulli, Distributed, NegativeBinomial, Normal, Poisson, StudentT
 from raychains.tasks.likelihood_base import Likelihood, belongs, check_labels, dtype_name, placed
 from raychains.tasks.positions import AXES, PerPosition
 from raychains.tasks.survival import DiscreteHazard
@@ -49,14 +49,6 @@ __all__ = [
 ]
 
 LEARNED = "learned"
-NAMED: Mapping[str, type[Distributed]] = {
-    "bernoulli": Bernoulli,
-    "poisson": Poisson,
-    "negative-binomial": NegativeBinomial,
-    "normal": Normal,
-    "student-t": StudentT,
-}
-"""Likelihoods that are torch distributions, by the loss's name."""
 IN_FILES: Mapping[str, type[Distributed]] = {**NAMED, "discrete-hazard": DiscreteHazard}
 """Those that an exported file states by a name."""
 
