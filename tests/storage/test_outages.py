@@ -12,9 +12,10 @@ import torch
 
 from raychains.core.errors import StorageAway
 from raychains.core.retry import Patience
-from raychains.core.sample import Sample, SampleMeta
+from raychains.core.sample import Sample
 from raychains.store import ChainStore, Storage, codec
 from tests.checks import refused
+from tests.orchestration.worlds import meta
 from tests.planning.plans import chain
 from tests.spread import spread
 from tests.storage.proxy import Proxy
@@ -34,19 +35,8 @@ FAULTS: dict[str, Callable[[Proxy], None]] = {
 
 
 def sample(index: int) -> Sample:
-    meta = SampleMeta(
-        digest=SPEC.digest,
-        index=index,
-        cycle=0,
-        epoch=index,
-        step=10 * index,
-        lr=0.1,
-        temperature=1.0,
-        stage="sampling",
-        train_nll=0.5,
-    )
     generator = torch.Generator().manual_seed(index)
-    return Sample(meta=meta, tensors={"w": torch.randn(50_000, generator=generator)})
+    return Sample(meta=meta(SPEC.digest, index), tensors={"w": torch.randn(50_000, generator=generator)})
 
 
 def recovering(between: Proxy, after: int = 5) -> tuple[Callable[[str], bool], list[str]]:
