@@ -59,9 +59,6 @@ class Life:
         planned = json.loads((folder / "plan.json").read_text())[key]
         left = [(n, k) for n, k in enumerate(planned) if not (folder / f"killed-{key}-{n}").exists()]
         self.number, self.kill = left[0] if left else (-1, None)
-        hold = folder / "hold"
-        self._hold = (hold, int(hold.read_text())) if hold.exists() else None
-        """A file, and the step before which the chain waits as long as that is there."""
         (folder / "lives").mkdir(exist_ok=True)
         name = f"{key}-{os.getpid()}-{len(list((folder / 'lives').glob(f'{key}-{os.getpid()}-*')))}"
         self._file = os.open(folder / "lives" / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -70,7 +67,7 @@ class Life:
     def step(self) -> None:
         """A step begins; those that are made while the writer writes are its ``busy`` ones since the last
         checkpoint."""
-        while self.orphan == ORPHAN_STEPS or self._held() or self._ahead():
+        while self.orphan == ORPHAN_STEPS or self._ahead():
             time.sleep(0.001)
         self.now["steps"] += 1
         self.now["busy"] += bool(self.now["writing"])
@@ -79,13 +76,6 @@ class Life:
         if self.orphan is not None:
             self.orphan += 1
             time.sleep(ORPHAN_PAUSE)
-
-    def _held(self) -> bool:
-        return (
-            self._hold is not None
-            and self.now["from_step"] + self.now["steps"] >= self._hold[1]
-            and self._hold[0].exists()
-        )
 
     def _ahead(self) -> bool:
         """Whether the chain might end before the planned of its checkpoints, as the writer is still at an earlier
