@@ -447,8 +447,9 @@ def test_a_chain_of_a_density_has_its_bytes_and_lanes_in_any_place_and_after_any
     one = density(sampler)
     others = [dataclasses.replace(colder(one) if i % 2 else one, chain=10 + i) for i in range(4)]
     check_alone_and_beside(one, others, (0, 2, 4))
+    straight = whole(one)
     for every in (1, 7):
-        assert stopped(one, every) == whole(one)
+        assert stopped(one, every) == straight
 
 
 @pytest.mark.parametrize("sampler", OF_DENSITIES)
@@ -466,8 +467,9 @@ def test_a_packed_density_follows_the_path_of_a_chain_by_itself_to_rounding(samp
 def test_any_checkpoint_cadence_gives_a_packed_chain_the_same_bytes(name: str) -> None:
     task, batch = TASKS[name][0](), TASKS[name][1]
     one = made(task, batch)
+    straight = whole(one, task)
     for every in (1, 7):
-        assert stopped(one, every, task) == whole(one, task)
+        assert stopped(one, every, task) == straight
 
 
 ISOKINETIC: dict[str, tuple[str, dict[str, Any]]] = {
