@@ -23,7 +23,8 @@ from raychains import samplers, tasks
 from raychains.chain.chain import Chain, Event
 from raychains.core.sample import Sample, tensors_sha256
 from raychains.core.spec import ChainSpec, Part
-from raychains.schedules import Cyclical
+from raychains.schedules import Cyclical, Schedule
+from raychains.tasks import Task
 from tests.processes import SECONDS
 
 Tasks = dict[str, tuple[str, dict[str, Any]]]
@@ -58,6 +59,22 @@ HALF = 12
 """Steps after which a chain is cut: in the middle of an epoch, a log interval and a block."""
 
 
+def chain_spec(
+    task: Task, sampler: str, schedule: Schedule, settings: Mapping[str, Any], /, **fields: Any
+) -> ChainSpec:
+    """A chain of its schedule's length, one step an epoch."""
+    part = Part(
+        kind=sampler, revision=samplers.KINDS[sampler].revision, settings={"num_data": task.num_data, **settings}
+    )
+    fixed = {"steps_per_epoch": 1, "batch_size": 1, "seed": 3, "repeat": 0, "chain": 0, "steps": schedule.steps}
+    return ChainSpec(**{"task": task.spec(), "sampler": part, "schedule": schedule.part(), **fixed, **fields})
+
+
+def temperature_of(sampler: str) -> float:
+    """The temperature of a sampler's chains: 0 for optimisers, 1 for all others."""
+    return 0.0 if samplers.KINDS[sampler].noisy_counterpart is not None else 1.0
+
+
 def spec(task_name: str | tuple[str, dict[str, Any]], sampler: str, **change: Any) -> ChainSpec:
     """The chain of one sampler on one task, a known one or a name with settings; ``change`` replaces fields of the
     spec."""
@@ -71,44 +88,18 @@ def spec(task_name: str | tuple[str, dict[str, Any]], sampler: str, **change: An
         exploration=0.25,
         samples_per_cycle=3 if network else None,
         thinning=2 if network else 1,
-        temperature=0.0 if samplers.KINDS[sampler].noisy_counterpart is not None else 1.0,
+        temperature=temperature_of(sampler),
     )
-    decay = {"weight_decay": 1e-3} if network else {}
-    fields: dict[str, Any] = {
-        "task": task.spec(),
-        "sampler": Part(
-            kind=sampler,
-            revision=samplers.KINDS[sampler].revision,
-            settings={"num_data": task.num_data, **SAMPLERS[sampler], **decay},
-        ),
-        "schedule": schedule.part(),
-        "steps": 2 * HALF,
-        "steps_per_epoch": 5 if network else 1,
-        "batch_size": 20 if network else 1,
-        "seed": 1,
-        "repeat": 0,
-        "chain": 2,
-        "lanes": 1 if network else 3,
-        "block_draws": 0 if network else 5,
-    }
-    if not samplers.KINDS[sampler].statistics_fit:
-        fields["batchnorm"] = "reestimate"
-    return ChainSpec(**{**fields, **change})
+    settings = {**SAMPLERS[sampler], **({"weight_decay": 1e-3} if network else {})}
+    batches = {"steps_per_epoch": 5, "batch_size": 20} if network else {"lanes": 3, "block_draws": 5}
+    statistics = {} if samplers.KINDS[sampler].statistics_fit else {"batchnorm": "reestimate"}
+    fields = {"seed": 1, "chain": 2, **batches, **statistics, **change}
+    return chain_spec(task, sampler, schedule, settings, **fields)
 
 
-def sgld_on(task: Any, schedule: Any, **change: Any) -> ChainSpec:
+def sgld_on(task: Task, schedule: Schedule, **change: Any) -> ChainSpec:
     """SGLD on a density under a schedule."""
-    fields: dict[str, Any] = {
-        "batch_size": 1,
-        "steps_per_epoch": 1,
-        "seed": 0,
-        "repeat": 0,
-        "chain": 0,
-        "block_draws": 1,
-    }
-    sampler = Part(kind="sgld", revision=samplers.SGLD.revision, settings={"num_data": 1})
-    made = {"task": task.spec(), "sampler": sampler, "schedule": schedule.part(), "steps": schedule.steps}
-    return ChainSpec(**{**fields, **made, **change})
+    return chain_spec(task, "sgld", schedule, {"num_data": 1}, **{"seed": 0, "block_draws": 1, **change})
 
 
 CASES: dict[str, ChainSpec] = {
@@ -135,6 +126,27 @@ def json_of(events: Iterable[Event]) -> list[Any]:
 def samples(chain: Chain) -> list[Sample]:
     """What the chain draws until its end."""
     return [e for e in run(chain) if isinstance(e, Sample)]
+
+
+def stopped(made: ChainSpec, every: int, task: Task | None = None) -> dict[str, Any]:
+    """Outcome of a chain that is begun anew from a checkpoint's bytes after every so many steps."""
+    chain = Chain(made, task)
+    task, events = chain.task, list[Event]()
+    while not chain.done:
+        step = min(made.steps, chain.step + every)
+        events += run(chain, until=step)
+        assert chain.step == step
+        torch.rand(1)  # what the process does meanwhile with torch's global generator is nobody's business
+        state = stored(chain.state_dict())
+        chain = Chain(made, task)
+        chain.load_state_dict(state)
+    return outcome(chain, events)
+
+
+def whole(made: ChainSpec, task: Task | None = None) -> dict[str, Any]:
+    """Outcome of a chain that nothing interrupts."""
+    chain = Chain(made, task)
+    return outcome(chain, run(chain))
 
 
 def resumed(chains: Iterable[Chain]) -> list[Event]:

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from raychains import samplers
-from raychains.core.spec import ChainSpec, Part
+from raychains.core.spec import ChainSpec
 from raychains.data.source import Resident
 from raychains.schedules import Cyclical
 from raychains.tasks.base import seeded
 from raychains.tasks.user_model import adapt
+from tests.chain import chain_cases
 from tests.chain.chain_tasks import VariedDigits
 
 BATCH, STEPS = 24, 24
@@ -71,15 +71,10 @@ def task(norm: str = "batch") -> VariedDigits:
 def chain_spec(micro_batch: int | None, *, norm: str = "batch", sampler: str = "sghmc", **change: Any) -> ChainSpec:
     """SGHMC unless said otherwise, in two cycles."""
     made = task(norm)
-    settings: dict[str, Any] = {"num_data": made.num_data, "weight_decay": 1e-3}
-    settings |= {"sghmc": {"momentum": 0.9}, "sgnht": {"momentum": 0.9}, "sam": {"momentum": 0.9}}[sampler]
+    settings = {"weight_decay": 1e-3, "momentum": 0.9}
     schedule = Cyclical(
         steps=STEPS, lr=0.1, cycles=2, exploration=0.25, samples_per_cycle=2, thinning=2,
-        temperature=0.0 if sampler == "sam" else 1.0,
+        temperature=chain_cases.temperature_of(sampler),
     )  # fmt: skip
-    fields: dict[str, Any] = {
-        "task": made.spec(), "schedule": schedule.part(), "steps": STEPS, "steps_per_epoch": 4, "batch_size": BATCH,
-        "seed": 3, "repeat": 0, "chain": 0, "micro_batch": micro_batch,
-        "sampler": Part(kind=sampler, revision=samplers.KINDS[sampler].revision, settings=settings),
-    }  # fmt: skip
-    return ChainSpec(**{**fields, **change})
+    fields = {"steps_per_epoch": 4, "batch_size": BATCH, "micro_batch": micro_batch, **change}
+    return chain_cases.chain_spec(made, sampler, schedule, settings, **fields)

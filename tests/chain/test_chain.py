@@ -1,5 +1,4 @@
-"""Chains: the same bytes however often one is checkpointed and begun anew, clean stops, divergence and sample
-counts."""
+"""Chains: the same bytes however often one is checkpointed and begun anew, clean stops and sample counts."""
 
 from __future__ import annotations
 
@@ -11,13 +10,11 @@ import pytest
 import torch
 
 from raychains.chain.chain import Chain
-from raychains.chain.divergence import Diverged
 from raychains.chain.sample_index import expected_samples
 from raychains.core.sample import Progress, Sample
-from raychains.core.spec import ChainSpec, Part
+from raychains.core.spec import Part
 from raychains.samplers import BSAM
-from raychains.schedules import Cyclical
-from tests.chain.chain_cases import CASES, HALF, outcome, run, sample_hash, spec, state_hash, stored
+from tests.chain.chain_cases import CASES, HALF, run, sample_hash, spec, state_hash, stopped, whole
 from tests.chain.chain_tasks import VariedDigits
 from tests.checks import refused
 from tests.spread import witnessed
@@ -26,23 +23,7 @@ from tests.spread import witnessed
 @cache
 def straight(case: str) -> dict[str, Any]:
     """The outcome of a case that nothing interrupts. (Resuming in another process: tests/gpu.)"""
-    chain = Chain(CASES[case])
-    return outcome(chain, run(chain))
-
-
-def stopped(made: ChainSpec, every: int) -> dict[str, Any]:
-    """Outcome of a chain that is begun anew from a checkpoint's bytes after every so many steps."""
-    chain, events = Chain(made), []
-    task = chain.task
-    while not chain.done:
-        step = min(made.steps, chain.step + every)
-        events += run(chain, until=step)
-        assert chain.step == step
-        torch.rand(1)  # what the process does meanwhile with torch's global generator is nobody's business
-        state = stored(chain.state_dict())
-        chain = Chain(made, task)
-        chain.load_state_dict(state)
-    return outcome(chain, events)
+    return whole(CASES[case])
 
 
 QUICK = (*(case for case in CASES if case.endswith("-digits")), "sghmc-mixture", "sgnht-noisy-mixture")
@@ -59,23 +40,14 @@ def test_dropout_batchnorm_and_a_prior_keep_to_the_same_bytes_under_any_cadence(
     task = VariedDigits(batchnorm=True, dropout=0.3, std=1.0)
     sampler = Part(kind="bsam", revision=BSAM.revision, settings={"num_data": task.num_data, "m_sharpness": 3})
     varied = dataclasses.replace(CASES["bsam-digits"], task=task.spec(), sampler=sampler)
-    chain = Chain(varied)
-    whole = outcome(chain, run(chain))
+    undisturbed = whole(varied)
     for every in (1, 7):
-        assert stopped(varied, every) == whole, every
+        assert stopped(varied, every) == undisturbed, every
 
 
 def test_stop_is_looked_at_before_the_first_step() -> None:
     chain = Chain(CASES["sghmc-digits"])
     assert chain.advance(lambda: True) == [] and chain.step == 0
-
-
-def test_the_state_taken_after_advance_continues_behind_the_events_it_returned() -> None:
-    for case in ("sghmc-digits", "sghmc-noisy-mixture"):
-        first, rest = Chain(CASES[case]), Chain(CASES[case])
-        events = first.advance()
-        rest.load_state_dict(first.state_dict())
-        assert outcome(rest, events + run(rest)) == straight(case)
 
 
 def test_a_loaded_chain_shares_no_memory_with_the_one_that_gave_the_state() -> None:
@@ -90,11 +62,8 @@ def test_a_loaded_chain_shares_no_memory_with_the_one_that_gave_the_state() -> N
 
 def test_a_resumed_full_batch_chain_sees_its_data_in_the_same_order() -> None:
     """The order inside the one batch decides the rounding of its gradient."""
-    whole = spec("digits", "sgld", batch_size=90, steps_per_epoch=1)
-    one, cut, rest = Chain(whole), Chain(whole), Chain(whole)
-    first = run(cut, until=HALF)
-    rest.load_state_dict(cut.state_dict())
-    assert outcome(rest, first + run(rest)) == outcome(one, run(one))
+    made = spec("digits", "sgld", batch_size=90, steps_per_epoch=1)
+    assert stopped(made, HALF) == whole(made)
 
 
 def test_another_chains_state_is_refused() -> None:
@@ -176,25 +145,6 @@ def test_arms_share_initialisation_and_data_order() -> None:
 def test_double_precision_gives_double_samples(task: str) -> None:
     samples = [e for e in run(Chain(spec(task, "sghmc", precision="fp64"))) if isinstance(e, Sample)]
     assert samples and all(t.dtype == torch.float64 for s in samples for t in s.tensors.values())
-
-
-def diverging(task: str, **change: Any) -> Chain:
-    schedule = Cyclical(steps=2 * HALF, lr=1e6, cycles=1, exploration=0.0)
-    return Chain(spec(task, "sghmc", schedule=schedule.part(), **change))
-
-
-@pytest.mark.parametrize(
-    "change", [{"task": "digits"}, *({"task": "mixture", "block_draws": n} for n in (1, 24))], ids=str
-)
-def test_a_diverging_chain_raises_and_never_hands_out_a_non_finite_sample(change: dict[str, Any]) -> None:
-    chain = diverging(**change)
-    samples = []
-    with pytest.raises(Diverged, match="smaller lr") as caught:
-        while events := chain.advance():
-            samples += [e for e in events if isinstance(e, Sample)]
-    assert "\n" not in str(caught.value) and str(chain.step) in str(caught.value)
-    assert len(samples) < expected_samples(chain.spec)
-    assert all(bool(torch.isfinite(t).all()) for s in samples for t in s.tensors.values())
 
 
 def test_an_optimiser_under_a_schedule_with_noise_is_refused() -> None:

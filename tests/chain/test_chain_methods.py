@@ -18,7 +18,7 @@ from raychains.core.sample import Sample
 from raychains.core.spec import ChainSpec, Part
 from raychains.planning.presets import default_arms
 from raychains.schedules import Cyclical
-from tests.chain.chain_cases import SAMPLERS, run
+from tests.chain.chain_cases import SAMPLERS, chain_spec, run
 from tests.chain.chain_tasks import VariedDigits
 from tests.checks import refused
 
@@ -33,20 +33,7 @@ def spec(
     schedule = Cyclical(
         steps=STEPS, lr=0.1, cycles=1, exploration=0.0, samples_per_cycle=keep, thinning=5, temperature=temperature
     )
-    fields: dict[str, Any] = {
-        "task": made.spec(),
-        "sampler": Part(
-            kind=sampler, revision=samplers.KINDS[sampler].revision, settings={"num_data": made.num_data, **own}
-        ),
-        "schedule": schedule.part(),
-        "steps": STEPS,
-        "steps_per_epoch": 5,
-        "batch_size": 20,
-        "seed": 1,
-        "repeat": 0,
-        "chain": 0,
-    }
-    return ChainSpec(**{**fields, **change})
+    return chain_spec(made, sampler, schedule, own, steps_per_epoch=5, batch_size=20, **{"seed": 1, **change})
 
 
 def last(chain: Chain) -> dict[str, torch.Tensor]:

@@ -12,16 +12,16 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import raychains as rc
-from raychains import samplers
 from raychains.chain import packed_density
 from raychains.chain.chain import Chain
 from raychains.chain.packed_density import PackedDensity
 from raychains.core.errors import UserError
 from raychains.core.sample import Sample
-from raychains.core.spec import ChainSpec, Part
+from raychains.core.spec import ChainSpec
 from raychains.schedules import Cyclical
 from raychains.tasks import Task
 from raychains.tasks.mixture import Mixture25
+from tests.chain.chain_cases import chain_spec
 
 STEPS = 600  # three between two records
 
@@ -51,17 +51,9 @@ CASES = {
 def spec(case: str, **change: Any) -> ChainSpec:
     make, kind, settings, width = CASES[case]
     task = make()
-    settings = {"num_data": task.num_data, "weight_decay": 0.0, **settings}
+    schedule = Cyclical(steps=STEPS, lr=0.02, cycles=2, exploration=0.4, samples_per_cycle=20)
     fields: dict[str, Any] = {
-        "task": task.spec(),
-        "sampler": Part(kind=kind, revision=samplers.KINDS[kind].revision, settings=settings),
-        "schedule": Cyclical(steps=STEPS, lr=0.02, cycles=2, exploration=0.4, samples_per_cycle=20).part(),
-        "steps": STEPS,
-        "steps_per_epoch": 1,
         "batch_size": task.num_data,
-        "seed": 3,
-        "repeat": 0,
-        "chain": 0,
         "lanes": 4,
         "block_draws": 7,
         "precision": "fp64",  # so that paths stay together
@@ -69,7 +61,7 @@ def spec(case: str, **change: Any) -> ChainSpec:
         "compile": "default",
         "exact": False,
     }
-    return ChainSpec(**{**fields, **change})
+    return chain_spec(task, kind, schedule, {"weight_decay": 0.0, **settings}, **{**fields, **change})
 
 
 @pytest.fixture

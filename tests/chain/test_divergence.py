@@ -20,7 +20,7 @@ from raychains.core.sample import Sample
 from raychains.core.spec import ChainSpec, canonical_json
 from raychains.schedules import Cyclical
 from raychains.tasks.digits import Digits
-from tests.chain.chain_cases import HALF, SAMPLERS, WITH_LAYERS, run, spec, state_hash, stored
+from tests.chain.chain_cases import HALF, SAMPLERS, WITH_LAYERS, run, spec, state_hash, stored, temperature_of
 from tests.chain.chain_tasks import VariedDigits
 
 TROUBLE = 14
@@ -76,8 +76,7 @@ def planted(sampler: str, what: str, **change: Any) -> ChainSpec:
 
 def wild(task: str, sampler: str, lr: float, **change: Any) -> ChainSpec:
     """A chain that runs away by itself."""
-    temperature = 0.0 if samplers.KINDS[sampler].noisy_counterpart is not None else 1.0
-    schedule = Cyclical(steps=2 * HALF, lr=lr, cycles=1, exploration=0.0, temperature=temperature)
+    schedule = Cyclical(steps=2 * HALF, lr=lr, cycles=1, exploration=0.0, temperature=temperature_of(sampler))
     return spec(task, sampler, schedule=schedule.part(), **change)
 
 
@@ -324,6 +323,7 @@ def test_no_sample_checkpoint_or_progress_record_holds_a_non_finite_number(made:
             assert all(bool(torch.isfinite(t).all()) for t in numbers(handed.pop()))
     assert handed and all(bool(torch.isfinite(t).all()) for t in numbers(handed))
     assert first.value.step == chain.step
+    assert "\n" not in str(first.value) and "smaller lr" in str(first.value)
     for ask in (chain.advance, chain.state_dict):
         with pytest.raises(Diverged, match=f"step {chain.step}"):
             ask()

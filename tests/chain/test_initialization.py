@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from raychains import samplers, tasks
+from raychains import tasks
 from raychains.chain import initialization
 from raychains.chain.chain import Chain
 from raychains.chain.divergence import Diverged
@@ -25,7 +25,7 @@ from raychains.core.spec import ChainSpec
 from raychains.planning import methods
 from raychains.schedules import Cyclical
 from raychains.store import Corrupt, Storage, initial_states
-from tests.chain.chain_cases import HALF, SAMPLERS, WITH_LAYERS, resumed, run, samples, spec, stored
+from tests.chain.chain_cases import HALF, SAMPLERS, WITH_LAYERS, resumed, run, samples, spec, stored, temperature_of
 from tests.chain.chain_tasks import VariedDigits
 from tests.checks import refused
 from tests.spread import spread
@@ -205,8 +205,7 @@ def test_a_start_that_is_missing_or_another_is_one_line() -> None:
     spread([s for s in SAMPLERS if s not in WITH_LAYERS], [(), ("4.*",), ("1.*", "4.bias")]),
 )  # part of the last layer is left out
 def test_warm_and_partial_chains_are_exact_on_resume(sampler: str, patterns: tuple[str, ...]) -> None:
-    temperature = 0.0 if samplers.KINDS[sampler].noisy_counterpart is not None else 1.0
-    schedule = Cyclical(steps=2 * HALF, lr=0.02, cycles=2, exploration=0.25, temperature=temperature)
+    schedule = Cyclical(steps=2 * HALF, lr=0.02, cycles=2, exploration=0.25, temperature=temperature_of(sampler))
     made = warm(sampler, sample_only=patterns, schedule=schedule.part())
     whole = resumed(Chain(made, start=start()) for _ in range(3))
     assert sum(isinstance(e, Sample) for e in whole) == expected_samples(made)

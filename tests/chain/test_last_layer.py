@@ -17,13 +17,23 @@ from raychains import samplers, tasks
 from raychains.chain.chain import Chain
 from raychains.core.config import Run
 from raychains.core.sample import tensors_sha256
-from raychains.core.spec import ChainSpec, Part
+from raychains.core.spec import ChainSpec
 from raychains.planning import methods
 from raychains.schedules import Constant
 from raychains.tasks.base import seeded
 from raychains.tasks.likelihoods import Classes
 from raychains.tasks.linear_regression import posterior
-from tests.chain.chain_cases import SAMPLERS, WITH_LAYERS, outcome, run, sample_hash, samples, stored
+from tests.chain.chain_cases import (
+    SAMPLERS,
+    WITH_LAYERS,
+    chain_spec,
+    outcome,
+    run,
+    sample_hash,
+    samples,
+    stored,
+    temperature_of,
+)
 from tests.chain.chain_tasks import VariedDigits
 from tests.checks import refused
 
@@ -64,29 +74,13 @@ class Regression(VariedDigits):
 def regression(sampler: str, features: bool, steps: int, batch: int, lr: float, thinning: int) -> tuple[ChainSpec, Any]:
     task = Regression(features)
     tensors = task.build_model(seed=0, lanes=1).state_dict()
-    kind = samplers.KINDS[sampler]
-    settings = {"num_data": task.num_data, "weight_decay": DECAY, **SAMPLERS[sampler]}
-    made = ChainSpec(
-        task=task.spec(),
-        sampler=Part(kind=sampler, revision=kind.revision, settings=settings),
-        schedule=Constant(
-            steps=steps,
-            lr=lr,
-            thinning=thinning,
-            noise_from=0.0,
-            temperature=0.0 if kind.noisy_counterpart is not None else 1.0,
-        ).part(),
-        steps=steps,
-        steps_per_epoch=-(-task.num_data // batch),
-        batch_size=batch,
-        seed=4,
-        repeat=0,
-        chain=1,
-        precision="fp64",
-        start=tensors_sha256(tensors),
+    schedule = Constant(steps=steps, lr=lr, thinning=thinning, noise_from=0.0, temperature=temperature_of(sampler))
+    made = chain_spec(
+        task, sampler, schedule, {"weight_decay": DECAY, **SAMPLERS[sampler]}, seed=4, chain=1, precision="fp64",
+        steps_per_epoch=-(-task.num_data // batch), batch_size=batch, start=tensors_sha256(tensors),
         sample_only=() if features else ("2.*",),
-        batchnorm="keep" if kind.statistics_fit else "reestimate",
-    )
+        batchnorm="keep" if samplers.KINDS[sampler].statistics_fit else "reestimate",
+    )  # fmt: skip
     return made, tensors
 
 

@@ -16,10 +16,9 @@ from raychains.chain.divergence import JUDGED_FROM, Diverged, loss_limit
 from raychains.chain.divergence_replay import Diagnosis, diagnose
 from raychains.chain.pack import Pack
 from raychains.core.sample import Progress, Sample
-from raychains.core.spec import ChainSpec, Part
-from raychains.samplers import SGHMC
+from raychains.core.spec import ChainSpec
 from raychains.schedules import Cyclical
-from tests.chain.chain_cases import run, spec, stored
+from tests.chain.chain_cases import chain_spec, run, stored
 
 N, STEPS, EPOCH = 100, 400, 5
 WILD = 0.03
@@ -43,11 +42,9 @@ def chain_of(task: Task, lr: float, *, temperature: float = 1.0, chain: int = 0,
     schedule = Cyclical(
         steps=STEPS, lr=lr, cycles=4, exploration=0.25, samples_per_cycle=3, thinning=2, temperature=temperature
     )
-    sampler = Part(
-        kind="sghmc", revision=SGHMC.revision, settings={"num_data": N, "momentum": 0.9, "weight_decay": 1 / N}
-    )
-    fields: dict[str, Any] = {"task": task.spec(), "sampler": sampler, "schedule": schedule.part(), "steps": STEPS}
-    return dataclasses.replace(spec("digits", "sghmc"), **fields, seed=0, chain=chain, **change)
+    settings = {"momentum": 0.9, "weight_decay": 1 / N}
+    fields = {"steps_per_epoch": EPOCH, "batch_size": 20, "seed": 0, "chain": chain, **change}
+    return chain_spec(task, "sghmc", schedule, settings, **fields)
 
 
 @pytest.mark.parametrize(

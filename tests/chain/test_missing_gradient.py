@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 import raychains as rc
-from raychains import samplers, tasks
+from raychains import tasks
 from raychains.chain.chain import Chain
 from raychains.chain.unreached import unreached
 from raychains.core.sample import Sample
-from raychains.core.spec import ChainSpec, Part
+from raychains.core.spec import ChainSpec
 from raychains.schedules import Constant
-from tests.chain.chain_cases import SAMPLERS, WITH_LAYERS
+from tests.chain.chain_cases import SAMPLERS, WITH_LAYERS, chain_spec, temperature_of
 from tests.checks import refused
 
 N, WIDTH = 100, 400
@@ -53,13 +53,10 @@ def task(model: type[nn.Module] = Branch) -> tasks.Task:
 
 def spec(of: tasks.Task, sampler: str = "sgld", steps: int = STEPS, lr: float = 1.0, **change: Any) -> ChainSpec:
     """A chain of batches of 10 examples, of which 9 in 10 have x = 0 alone, under the prior N(0, 1)."""
-    kind = samplers.KINDS[sampler]
-    settings = {"num_data": N, "weight_decay": 1 / N, **SAMPLERS[sampler]}
-    temperature = 0.0 if kind.noisy_counterpart is not None else 1.0
+    temperature = temperature_of(sampler)
     schedule = Constant(steps=steps, lr=lr, warm_up=0.25, thinning=20, temperature=temperature)
-    fields = {"steps": steps, "steps_per_epoch": 10, "batch_size": 10, "seed": 1, "repeat": 0, "chain": 0, **change}
-    part = Part(kind=sampler, revision=kind.revision, settings=settings)
-    return ChainSpec(task=of.spec(), sampler=part, schedule=schedule.part(), **fields)
+    fields = {"steps_per_epoch": 10, "batch_size": 10, "seed": 1, **change}
+    return chain_spec(of, sampler, schedule, {"weight_decay": 1 / N, **SAMPLERS[sampler]}, **fields)
 
 
 def drawn(made: ChainSpec) -> dict[str, Tensor]:

@@ -19,10 +19,23 @@ from raychains import tasks
 from raychains.chain.chain import Chain
 from raychains.chain.proof import STEPS, prove
 from raychains.core.sample import Progress
-from raychains.core.spec import ChainSpec, Part
-from raychains.samplers import KINDS, SGHMC
+from raychains.core.spec import ChainSpec
+from raychains.samplers import SGHMC
 from raychains.schedules import Constant, Cyclical
-from tests.chain.chain_cases import CASES, HALF, json_of, outcome, resumed, resumed_elsewhere, run, sgld_on, stored
+from tests.chain.chain_cases import (
+    CASES,
+    HALF,
+    chain_spec,
+    json_of,
+    outcome,
+    resumed,
+    resumed_elsewhere,
+    run,
+    sgld_on,
+    stored,
+    temperature_of,
+    whole,
+)
 from tests.chain.chain_tasks import RestlessDigits, VariedDigits
 from tests.checks import refused
 
@@ -73,13 +86,11 @@ def task(model: Callable[[], nn.Module], **settings: Any) -> tasks.Task:
 
 def spec(of: tasks.Task, sampler: str = "sghmc", **change: Any) -> ChainSpec:
     """A short chain of one sampler on such a task."""
-    noisy = KINDS[sampler].noisy_counterpart is None
-    settings = {"num_data": 60, "momentum": 0.9, "weight_decay": 1e-3}
-    steps = 2 * HALF
-    schedule = Cyclical(steps=steps, lr=0.1, cycles=2, exploration=0.25, thinning=2, temperature=float(noisy))
-    fields = {"steps": steps, "steps_per_epoch": 6, "batch_size": 10, "seed": 1, "repeat": 0, "chain": 0, **change}
-    part = Part(kind=sampler, revision=KINDS[sampler].revision, settings=settings)
-    return ChainSpec(task=of.spec(), sampler=part, schedule=schedule.part(), **fields)
+    schedule = Cyclical(
+        steps=2 * HALF, lr=0.1, cycles=2, exploration=0.25, thinning=2, temperature=temperature_of(sampler)
+    )
+    fields = {"steps_per_epoch": 6, "batch_size": 10, "seed": 1, **change}
+    return chain_spec(of, sampler, schedule, {"momentum": 0.9, "weight_decay": 1e-3}, **fields)
 
 
 VARIANTS = pytest.mark.parametrize(
@@ -95,11 +106,11 @@ def test_pythons_and_numpys_generators_are_streams_of_the_chain(change: dict[str
     np.random.seed(3)
     np.random.randn()  # one number of a pair is kept for the next call
     before = random.getstate(), np.random.get_state()
-    whole = json_of(resumed(Chain(made) for _ in range(3)))
+    told = json_of(resumed(Chain(made) for _ in range(3)))
     assert random.getstate() == before[0] and repr(np.random.get_state()) == repr(before[1])
     random.seed(4)
     np.random.seed(4)
-    assert json_of(run(Chain(made))) == whole != json_of(run(Chain(spec(task(Drawn), chain=1, **change))))
+    assert json_of(run(Chain(made))) == told != json_of(run(Chain(spec(task(Drawn), chain=1, **change))))
 
 
 def test_both_gradients_of_a_step_see_the_same_numbers() -> None:
@@ -124,10 +135,8 @@ def test_buffers_that_no_state_dict_has_are_in_checkpoints(change: dict[str, Any
 
 def test_a_new_process_continues_the_same_streams_and_buffers(tmp_path: Path) -> None:
     made = dataclasses.replace(CASES["sghmc-digits"], task=RestlessDigits().spec())
-    chain = Chain(made)
-    whole = outcome(chain, run(chain))
     before, after = resumed_elsewhere({"restless": made}, tmp_path / "states.pt")["restless"]
-    assert {**after, "events": before + after["events"]} == whole
+    assert {**after, "events": before + after["events"]} == whole(made)
 
 
 def test_states_of_older_versions_without_such_buffers_are_loaded() -> None:
@@ -299,6 +308,5 @@ def test_a_users_kinetic_temperature_may_be_in_single_precision() -> None:
     kind = f"{__name__}:Single"
     made = spec(task(lambda: nn.Linear(3, 2)))
     made = dataclasses.replace(made, sampler=dataclasses.replace(made.sampler, kind=kind))
-    (chain,) = [Chain(made)]
-    records = [e for e in run(chain) if isinstance(e, Progress)]
+    records = [e for e in run(Chain(made)) if isinstance(e, Progress)]
     assert records and all(r.kinetic_temperature is not None for r in records)

@@ -6,7 +6,8 @@ import dataclasses
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from threading import Event as Flag
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from raychains import Task, samplers
+from raychains import Task
 from raychains.chain import isokinetic_pack
 from raychains.chain.chain import Chain, Event
 from raychains.chain.divergence import Diverged
@@ -33,7 +34,7 @@ from raychains.schedules import Constant, Cyclical
 from raychains.tasks.digits import Digits
 from raychains.tasks.gaussian import Gaussian
 from raychains.tasks.likelihoods import Classes
-from tests.chain.chain_cases import json_of, outcome, run, spec, state_hash, stored
+from tests.chain.chain_cases import outcome, run, spec, state_hash, stopped, stored, temperature_of, whole
 from tests.chain.test_divergence import wild
 from tests.checks import refused
 from tests.processes import SECONDS
@@ -61,21 +62,39 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
 SAMPLERS = (*TOGETHER, *BY_THEMSELVES)
 
 
-def together(pack: Pack | None, chains: Sequence[Chain], until: int | None = None) -> list[list[Event]]:
-    """What chains tell, each in a thread of its own, as far as each is ``until`` or to its end; they join ``pack``."""
+def ends(
+    pack: Pack, chains: Sequence[Chain], through: Callable[[Chain], list[Event]] = run
+) -> list[Future[list[Event]]]:
+    """How chains end that join a pack, each in a thread of its own."""
     for chain in chains:
-        if pack is not None:
-            chain.join(pack)
+        chain.join(pack)
     with ThreadPoolExecutor(len(chains)) as threads:
+        return [threads.submit(through, chain) for chain in chains]
 
-        def through(chain: Chain) -> list[Event]:
-            try:
-                return run(chain, until)
-            finally:
-                if pack is not None:
-                    chain.leave()
 
-        return list(threads.map(through, chains))
+def together(pack: Pack, chains: Sequence[Chain], until: int | None = None) -> list[list[Event]]:
+    """What chains in a pack tell, as far as each is ``until`` or to its end; then they leave."""
+
+    def through(chain: Chain) -> list[Event]:
+        try:
+            return run(chain, until)
+        finally:
+            chain.leave()
+
+    return [end.result() for end in ends(pack, chains, through)]
+
+
+def check_alone_and_beside(
+    one: ChainSpec, others: Sequence[ChainSpec], places: Sequence[int], task: Task | None = None
+) -> None:
+    """A chain has its bytes of its run by itself in each of these places among others, and the last other has its
+    own."""
+    straight, last = whole(one, task), whole(others[-1], task)
+    for place in places:
+        chains = [Chain(made, task) for made in (*others[:place], one, *others[place:])]
+        found = [outcome(*pair) for pair in zip(chains, together(Pack(chains[0]), chains), strict=True)]
+        assert found.pop(place) == straight, place
+        assert found[-1] == last, place
 
 
 class Own(nn.Module):
@@ -221,7 +240,13 @@ def watched() -> nn.Module:
     return network
 
 
+def channels() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 4), nn.Dropout1d(0.5), nn.Linear(4, 1))
+
+
 NO_ROWS = [
+    (channels, "its network has Dropout1d(p=0.5"),
+    (Gated, "its network is no row of linear layers and activations"),
     (halved, "its network has hooks"),
     (watched, "its network has hooks"),
     (Unused, "its network is no row of linear layers and activations"),
@@ -313,10 +338,10 @@ def made(task: Task, batch_size: int, sampler: str = "sghmc", width: int = 5, **
     own = {"kind": OWN[sampler].kind} if sampler in OWN else {}
     sampler, more = SETTINGS.get(sampler, (sampler, {}))
     base = spec("digits", sampler)
-    temperature = 0.0 if samplers.KINDS[sampler].noisy_counterpart is not None else 1.0
     schedule = Cyclical(
-        steps=STEPS, lr=0.05, cycles=2, exploration=0.25, samples_per_cycle=3, thinning=2, temperature=temperature
-    )
+        steps=STEPS, lr=0.05, cycles=2, exploration=0.25, samples_per_cycle=3, thinning=2,
+        temperature=temperature_of(sampler),
+    )  # fmt: skip
     settings = {k: v for k, v in base.sampler.settings.items() if not k.startswith(("thermostat", "freeze"))} | {
         "num_data": task.num_data,
         **more,
@@ -360,16 +385,8 @@ QUICK += [("small", "swag"), ("small", "sam")]
 def test_a_chain_has_its_bytes_alone_beside_others_and_in_any_place(name: str, sampler: str) -> None:
     task, batch = TASKS[name][0](), TASKS[name][1]
     one = made(task, batch, sampler)
-    alone = Chain(one, task)
-    straight = outcome(alone, run(alone))
     others = [dataclasses.replace(colder(one) if i % 2 else one, chain=10 + i) for i in range(4)]
-    for place in range(5) if (name, sampler) == ("small", "sghmc") else (0, 4):
-        specs = [*others[:place], one, *others[place:]]
-        chains = [Chain(s, task) for s in specs]
-        told = together(Pack(chains[0]), chains)
-        assert outcome(chains[place], told[place]) == straight, place
-    last = Chain(others[-1], task)
-    assert outcome(last, run(last)) == outcome(chains[3], told[3])  # the others have theirs as well
+    check_alone_and_beside(one, others, range(5) if (name, sampler) == ("small", "sghmc") else (0, 4), task)
 
 
 @pytest.mark.parametrize(
@@ -428,21 +445,11 @@ def test_a_chain_that_waits_for_one_that_has_stopped_stops_as_well() -> None:
 @pytest.mark.parametrize("sampler", witnessed(OF_DENSITIES, "psgld", "sgnht"))
 def test_a_chain_of_a_density_has_its_bytes_and_lanes_in_any_place_and_after_any_stop(sampler: str) -> None:
     one = density(sampler)
-    alone = Chain(one)
-    straight = outcome(alone, run(alone))
     others = [dataclasses.replace(colder(one) if i % 2 else one, chain=10 + i) for i in range(4)]
-    for place in (0, 2, 4):
-        chains = [Chain(s) for s in (*others[:place], one, *others[place:])]
-        told = together(Pack(chains[0]), chains)
-        assert outcome(chains[place], told[place]) == straight, place
+    check_alone_and_beside(one, others, (0, 2, 4))
+    straight = whole(one)
     for every in (1, 7):
-        chain, events = Chain(one), []
-        while not chain.done:
-            events += run(chain, min(one.steps, chain.step + every))
-            state = stored(chain.state_dict())
-            chain = Chain(one)
-            chain.load_state_dict(state)
-        assert outcome(chain, events) == straight
+        assert stopped(one, every) == straight
 
 
 @pytest.mark.parametrize("sampler", OF_DENSITIES)
@@ -456,36 +463,13 @@ def test_a_packed_density_follows_the_path_of_a_chain_by_itself_to_rounding(samp
             torch.testing.assert_close(a.tensors["theta"], b.tensors["theta"], rtol=1e-4, atol=1e-5)
 
 
-def test_a_density_that_diverges_leaves_the_others_their_bytes() -> None:
-    one = density()
-    alone = Chain(one)
-    straight = outcome(alone, run(alone))
-    hot = Part(kind="cyclical", revision=1, settings={**one.schedule.settings, "lr": 1e30})
-    chains = [Chain(dataclasses.replace(one, schedule=hot)), Chain(one)]
-    pack = Pack(chains[0])
-    for chain in chains:
-        chain.join(pack)
-    with ThreadPoolExecutor(2) as threads:
-        wrong, right = (threads.submit(run, chain) for chain in chains)
-        with pytest.raises(Diverged, match="at step"):
-            wrong.result()
-        assert outcome(chains[1], right.result()) == straight
-
-
 @pytest.mark.parametrize("name", witnessed(TASKS, "small", "dropping"))
 def test_any_checkpoint_cadence_gives_a_packed_chain_the_same_bytes(name: str) -> None:
     task, batch = TASKS[name][0](), TASKS[name][1]
     one = made(task, batch)
-    whole = Chain(one, task)
-    straight = outcome(whole, run(whole))
+    straight = whole(one, task)
     for every in (1, 7):
-        chain, events = Chain(one, task), []
-        while not chain.done:
-            events += run(chain, min(STEPS, chain.step + every))
-            state = stored(chain.state_dict())
-            chain = Chain(one, task)
-            chain.load_state_dict(state)
-        assert outcome(chain, events) == straight
+        assert stopped(one, every, task) == straight
 
 
 ISOKINETIC: dict[str, tuple[str, dict[str, Any]]] = {
@@ -495,8 +479,9 @@ ISOKINETIC: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def isokinetic(name: str, task: Task, batch: int, **change: Any) -> ChainSpec:
-    """A chain of `STEPS` steps under a constant step size; of ``mile`` two thirds of them tune."""
+    """A chain of `STEPS` steps under a constant step size; of ``mile``, whose batches are whole, two thirds tune."""
     kind, settings = ISOKINETIC[name]
+    batch = task.num_data if name == "mile" else batch
     schedule = Constant(steps=STEPS, lr=0.05, samples=4, noise_from=0.0)
     base = spec("digits", kind).sampler
     part = dataclasses.replace(base, settings={"num_data": task.num_data, "weight_decay": 1e-3, **settings})
@@ -506,21 +491,24 @@ def isokinetic(name: str, task: Task, batch: int, **change: Any) -> ChainSpec:
 @pytest.mark.parametrize(("name", "case"), spread(list(ISOKINETIC), ["small", "own", "dropping"]))
 def test_an_isokinetic_chain_has_its_bytes_alone_beside_others_and_in_any_place(name: str, case: str) -> None:
     task, batch = TASKS[case][0](), TASKS[case][1]
-    one = isokinetic(name, task, task.num_data if name == "mile" else batch)
-    alone = Chain(one, task)
-    straight = outcome(alone, run(alone))
-    for place in (0, 2, 4):
-        others = [dataclasses.replace(one, chain=10 + i, repeat=i) for i in range(4)]
-        chains = [Chain(s, task) for s in (*others[:place], one, *others[place:])]
-        told = together(Pack(chains[0]), chains)
-        assert outcome(chains[place], told[place]) == straight, place
+    one = isokinetic(name, task, batch)
+    others = [dataclasses.replace(one, chain=10 + i, repeat=i) for i in range(4)]
+    check_alone_and_beside(one, others, (0, 2, 4), task)
 
 
-@pytest.mark.parametrize("name", ISOKINETIC)
-def test_an_isokinetic_pack_follows_the_path_of_a_chain_by_itself_to_rounding(name: str) -> None:
+def assert_close(one: Chain, other: Chain) -> None:
     """In double precision: the energy's errors, which the step size follows, are small differences."""
-    task = Digits(train=90, hidden=[8])
-    one = isokinetic(name, task, 90 if name == "mile" else 20, precision="fp64")
+    for a, b in zip(one.model.parameters(), other.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-8)
+    adaptive = [chain.sampler.state_dict()["sampler"]["adaptive"] for chain in (one, other)]
+    torch.testing.assert_close(adaptive[0], adaptive[1], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "case"), [("mclmc", "small"), ("mile", "small"), ("mclmc", "dropping")])
+def test_an_isokinetic_pack_follows_the_path_of_a_chain_by_itself_to_rounding(name: str, case: str) -> None:
+    """Both gradients of a step see one dropout, as those of a chain by itself."""
+    task, batch = TASKS[case][0](), TASKS[case][1]
+    one = isokinetic(name, task, batch, precision="fp64")
     plain, packed = Chain(dataclasses.replace(one, pack=0), task), Chain(one, task)
     for until in (1, 9, STEPS):
         told = [run(chain, until) for chain in (plain, packed)]
@@ -528,10 +516,7 @@ def test_an_isokinetic_pack_follows_the_path_of_a_chain_by_itself_to_rounding(na
             assert type(x) is type(y)
             if isinstance(x, Progress) and isinstance(y, Progress):
                 assert (x.loss, x.lr) == pytest.approx((y.loss, y.lr), rel=1e-6)
-        for a, b in zip(plain.model.parameters(), packed.model.parameters(), strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-8)
-    adaptive = [chain.sampler.state_dict()["sampler"]["adaptive"] for chain in (plain, packed)]
-    torch.testing.assert_close(adaptive[0], adaptive[1], rtol=1e-6, atol=1e-6)
+        assert_close(plain, packed)
 
 
 @pytest.fixture
@@ -563,7 +548,6 @@ def test_a_compiled_isokinetic_pack_follows_the_path_of_others_through_a_checkpo
     other."""
     task, batch = TASKS[case][0](), TASKS[case][1]
     schedule = Cyclical(steps=STEPS, lr=0.05, cycles=2, exploration=0.2, ramp=0.15, samples_per_cycle=3)
-    batch = task.num_data if name == "mile" else batch
     ones = [isokinetic(name, task, batch, chain=i, precision="fp64") for i in range(2)]
     ones = [dataclasses.replace(one, schedule=schedule.part()) for one in ones]
     plain = [Chain(one, task) for one in ones]
@@ -576,11 +560,8 @@ def test_a_compiled_isokinetic_pack_follows_the_path_of_others_through_a_checkpo
             state = stored(chains[0].state_dict())
             chains[0] = Chain(chains[0].spec, task)
             chains[0].load_state_dict(state)
-        for a, b in zip(plain, compiled, strict=True):
-            for x, y in zip(a.model.parameters(), b.model.parameters(), strict=True):
-                torch.testing.assert_close(x, y, rtol=1e-6, atol=1e-8)
-            adaptive = [chain.sampler.state_dict()["sampler"]["adaptive"] for chain in (a, b)]
-            torch.testing.assert_close(adaptive[0], adaptive[1], rtol=1e-6, atol=1e-6)
+        for pair in zip(plain, compiled, strict=True):
+            assert_close(*pair)
     assert functions
 
 
@@ -597,34 +578,13 @@ def test_a_compiled_isokinetic_pack_is_made_by_the_compiler(
     for chain in (plain, compiled):
         run(chain)
     assert len(made) >= functions
-    for a, b in zip(plain.model.parameters(), compiled.model.parameters(), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-8)
-
-
-@pytest.mark.parametrize(("name", "batch"), spread(list(ISOKINETIC), [20, 18]))
-def test_isokinetic_chains_catch_up_and_go_on_elsewhere(name: str, batch: int) -> None:
-    """Also where each batch of an epoch is full: weights of examples are then written but once."""
-    task = Digits(train=90, hidden=[8])
-    specs = [isokinetic(name, task, 90 if name == "mile" else batch, chain=i) for i in range(4)]
-    alone = [Chain(s, task) for s in specs]
-    straight = [outcome(c, run(c)) for c in alone]
-    chains, told = [Chain(s, task) for s in specs], [[] for _ in specs]
-    for i, until in ((0, 3), (1, 13)):
-        told[i] = run(chains[i], until)
-        state = stored(chains[i].state_dict())
-        chains[i] = Chain(specs[i], task)
-        chains[i].load_state_dict(state)
-    for i, more in enumerate(together(Pack(chains[2]), chains[:3], 21)):
-        told[i] += more
-    for i, more in zip((3, 1, 0, 2), together(Pack(chains[2]), [chains[i] for i in (3, 1, 0, 2)]), strict=True):
-        told[i] += more
-    assert [outcome(c, t) for c, t in zip(chains, told, strict=True)] == straight
+    assert_close(plain, compiled)
 
 
 @pytest.mark.parametrize("name", ISOKINETIC)
 def test_an_isokinetic_chain_that_left_keeps_its_state_when_another_takes_its_row(name: str) -> None:
     task = Digits(train=90, hidden=[8])
-    first, second = (Chain(isokinetic(name, task, 90 if name == "mile" else 20, chain=i), task) for i in range(2))
+    first, second = (Chain(isokinetic(name, task, 20, chain=i), task) for i in range(2))
     run(second, 3)
     second.leave()
     pack = Pack(first)
@@ -674,18 +634,6 @@ def test_a_step_that_is_undone_for_a_loss_that_is_no_number_leaves_the_chain_goi
     assert all(chain.done for chain in chains)
 
 
-def test_both_gradients_of_an_isokinetic_step_see_one_dropout() -> None:
-    """As those of a chain by itself, whose path the pack follows."""
-    task = TASKS["dropping"][0]()
-    one = isokinetic("mclmc", task, 10, precision="fp64")
-    chains = [Chain(dataclasses.replace(one, pack=width), task) for width in (0, 5)]
-    for until in (1, 9, STEPS):
-        for chain in chains:
-            run(chain, until)
-        for a, b in zip(*(chain.model.parameters() for chain in chains), strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-8)
-
-
 def test_an_isokinetic_pack_has_one_schedule_and_any_starts() -> None:
     task = Digits(train=90, hidden=[8])
     one = isokinetic("mclmc", task, 20)
@@ -707,44 +655,46 @@ def test_chains_of_one_pack_differ_in_what_is_declared_as_a_column_and_not_0(
     assert key(with_(differ[1])) == key(one) != key(with_(0.0))
 
 
-def test_chains_come_and_go_at_any_step_and_go_on_elsewhere() -> None:
+def elsewhere(chain: Chain, task: Task) -> Chain:
+    """The chain that goes on from a checkpoint's bytes."""
+    other = Chain(chain.spec, task)
+    other.load_state_dict(stored(chain.state_dict()))
+    return other
+
+
+@pytest.mark.parametrize(
+    ("name", "batch"), [pytest.param("sghmc", 20, id="sghmc"), *spread(list(ISOKINETIC), {"short": 20, "full": 18})]
+)
+def test_chains_come_and_go_at_any_step_and_go_on_elsewhere(name: str, batch: int) -> None:
+    """Also where each batch of an epoch is full: an isokinetic pack writes weights of examples then but once."""
     task = Digits(train=90, hidden=[8])
-    specs = [made(task, 20, chain=i) for i in range(5)]
-    alone = [Chain(s, task) for s in specs]
-    straight = [outcome(c, run(c)) for c in alone]
-    chains = [Chain(s, task) for s in specs]
-    told: list[list[Event]] = [[] for _ in specs]
-    told[0] = run(chains[0], 3)
-    chains[0].leave()
-    told[1] = run(chains[1], 11)
-    chains[1].leave()
+    make = partial(isokinetic, name) if name in ISOKINETIC else made
+    specs = [make(task, batch, chain=i) for i in range(5)]
+    chains, told = [Chain(s, task) for s in specs], [list[Event]() for _ in specs]
+    for i, until, moves in ((0, 3, True), (1, 11, False)):
+        told[i] = run(chains[i], until)
+        chains[i].leave()
+        chains[i] = elsewhere(chains[i], task) if moves else chains[i]
     pack = Pack(chains[2])
-    for i, more in zip((0, 1, 2), together(pack, chains[:3], 14), strict=True):
-        told[i] += more
-    for i, more in zip((4, 1, 3, 0, 2), together(pack, [chains[i] for i in (4, 1, 3, 0, 2)]), strict=True):
-        told[i] += more
-    assert [outcome(c, t) for c, t in zip(chains, told, strict=True)] == straight
+    for order, until in (((0, 1, 2), 14), ((4, 1, 3, 0, 2), STEPS)):
+        for i, more in zip(order, together(pack, [chains[i] for i in order], until), strict=True):
+            told[i] += more
+    assert [outcome(*pair) for pair in zip(chains, told, strict=True)] == [whole(s, task) for s in specs]
 
 
-def test_a_chain_that_diverges_leaves_and_the_others_have_their_bytes() -> None:
-    task = Digits(train=90, hidden=[8])
-    one = made(task, 20)
-    alone = Chain(one, task)
-    straight = outcome(alone, run(alone))
-    hot = Part(kind="cyclical", revision=1, settings={**one.schedule.settings, "lr": 1e20})
-    for specs, place in (
-        ((dataclasses.replace(one, schedule=hot), one), 1),
-        ((one, dataclasses.replace(one, schedule=hot)), 0),
-    ):
-        chains = [Chain(s, task) for s in specs]
-        pack = Pack(chains[0])
-        for chain in chains:
-            chain.join(pack)
-        with ThreadPoolExecutor(2) as threads:
-            wrong, right = threads.submit(run, chains[1 - place]), threads.submit(run, chains[place])
-            with pytest.raises(Diverged, match="at step"):
-                wrong.result()
-            assert outcome(chains[place], right.result()) == straight
+@pytest.mark.parametrize(("kind", "lr", "place"), [("network", 1e20, 0), ("network", 1e20, 1), ("density", 1e30, 1)])
+def test_a_chain_that_diverges_leaves_and_the_others_have_their_bytes(kind: str, lr: float, place: int) -> None:
+    """Rows of NaN beside a chain change nothing."""
+    task = Digits(train=90, hidden=[8]) if kind == "network" else None
+    one = density() if task is None else made(task, 20)
+    hot = Part(kind="cyclical", revision=1, settings={**one.schedule.settings, "lr": lr})
+    chains = [Chain(s, task) for s in (one, dataclasses.replace(one, schedule=hot))]
+    right, wrong = chains
+    pair = chains if place == 0 else chains[::-1]
+    found = dict(zip(pair, ends(Pack(pair[0]), pair), strict=True))
+    with pytest.raises(Diverged, match="at step"):
+        found[wrong].result()
+    assert outcome(right, found[right].result()) == whole(one, task)
 
 
 def test_a_packed_chain_that_diverged_is_traced_to_its_step() -> None:
@@ -758,79 +708,47 @@ def test_a_packed_chain_that_diverged_is_traced_to_its_step() -> None:
     assert found[1].parameter_scale == pytest.approx(found[0].parameter_scale, rel=1e-3)
 
 
-def test_rows_of_nan_beside_a_chain_change_nothing() -> None:
-    task = Digits(train=90, hidden=[8])
-    one = made(task, 20)
-    alone, chains = Chain(one, task), [Chain(dataclasses.replace(one, chain=i), task) for i in (5, 2, 6)]
-    pack = Pack(chains[0])
-    for chain in chains:
-        chain.join(pack)
-    for chain in (chains[0], chains[2]):
-        for p in chain.model.parameters():
-            p.data.fill_(torch.nan)
-    with ThreadPoolExecutor(3) as threads:  # no event before the fifth step looks at them
-        list(threads.map(lambda chain: run(chain, 4), chains))
-    run(alone, 4)
-    assert state_hash(chains[1]) == state_hash(alone)
-
-
-def test_what_a_pack_returns_is_what_the_chain_tells_by_itself() -> None:
-    task = Digits(train=90, hidden=[8])
-    one = made(task, 20)
-    chains = [Chain(dataclasses.replace(one, chain=i), task) for i in range(3)]
-    told = together(Pack(chains[0]), chains)
-    for chain, events in zip(chains, told, strict=True):
-        assert chain.done and json_of(events)
-        assert not chain.advance()
-
-
 def test_what_cannot_be_packed_is_refused_in_one_line() -> None:
-    task = Digits(train=90, hidden=[8])
-    one = made(task, 20)
-    with refused("pack", "5", f"sampler {Stepping.kind} has a step of its own"):
-        Chain(made(task, 20, "stepping"))
-    with refused("pack", "5", f"sampler {Twice.kind} takes 2 gradients a step and is no ClosureSampler"):
-        Chain(made(task, 20, "twice"))
-    with refused("pack", "5", "sampler psgld with its settings moves each chain by itself, and its task is a density"):
-        Chain(spec("mixture", "psgld", pack=5))
-    with refused("pack", "5", "sampler emcmc draws more than θ, and its task is a density"):
-        Chain(density("emcmc"))
-    with refused("pack", "5", "its gradient has noise of its own"):
-        Chain(spec("noisy-mixture", "sgld", pack=5))
-    with refused("pack", "5", "its density's gradient is not elementwise over points"):
-        Chain(dataclasses.replace(spec("mixture", "sgld", pack=5), task=Gaussian().spec()))
-    batchnorm = Digits(train=90, norm="batch")
-    with refused("pack", "5", "BatchNorm"):
-        Chain(made(batchnorm, 20), batchnorm)
-    augmented = Digits(train=90, hidden=[8], augment=True)
-    with refused("pack", "5", "its training examples are augmented"):
-        Chain(made(augmented, 20), augmented)
-    with refused("pack", "5", "it has micro_batch 5"):
-        Chain(dataclasses.replace(one, micro_batch=5))
-    channels = regression(lambda: nn.Sequential(nn.Linear(3, 4), nn.Dropout1d(0.5), nn.Linear(4, 1)), 1.0)
-    with refused("pack", "5", "its network has Dropout1d(p=0.5"):
-        Chain(made(channels, 37), channels)
-    data = (task.source.inputs, task.source.targets)
-    own = Task.from_module(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), data, data, nn.CrossEntropyLoss())
-    with refused("pack", "5", "its likelihood gives the loss of a batch alone"):
-        Chain(made(own, 20), own)
-    gated = regression(Gated, 1.0)
-    with refused("pack", "5", "its network is no row of linear layers and activations"):
-        Chain(made(gated, 37), gated)
-    for network, words in NO_ROWS:
-        unfit = regression(network, 1.0)
+    task, x, y = Digits(train=90, hidden=[8]), torch.randn(40, 5, 3), torch.randn(40, 5, 1)
+    one, data = made(task, 20), (task.source.inputs, task.source.targets)
+    of_specs = [
+        (made(task, 20, "stepping"), f"sampler {Stepping.kind} has a step of its own"),
+        (made(task, 20, "twice"), f"sampler {Twice.kind} takes 2 gradients a step and is no ClosureSampler"),
+        (
+            spec("mixture", "psgld", pack=5),
+            "sampler psgld with its settings moves each chain by itself, and its task is a density",
+        ),
+        (density("emcmc"), "sampler emcmc draws more than θ, and its task is a density"),
+        (spec("noisy-mixture", "sgld", pack=5), "its gradient has noise of its own"),
+        (
+            spec("mixture", "sgld", pack=5, task=Gaussian().spec()),
+            "its density's gradient is not elementwise over points",
+        ),
+        (dataclasses.replace(one, micro_batch=5), "it has micro_batch 5"),
+    ]
+    of_tasks = [
+        (Digits(train=90, norm="batch"), "BatchNorm"),
+        (Digits(train=90, hidden=[8], augment=True), "its training examples are augmented"),
+        (Ordered(train=90, hidden=[8]), "its task has its own epoch()"),
+        *((regression(network, 1.0), words) for network, words in NO_ROWS),
+        *(
+            (
+                Task.from_module(lambda: nn.Linear(64, 10), data, data, loss),
+                "its likelihood gives the loss of a batch alone",
+            )
+            for loss in (nn.CrossEntropyLoss(), Smoothed())
+        ),
+        (
+            Task.from_module(lambda: nn.Linear(3, 1), (x, y), (x, y), "gaussian", noise=1.0),
+            "its network takes inputs [5, 3] as several vectors",
+        ),
+    ]
+    for unfit, words in of_specs:
         with refused("pack", "5", words):
-            Chain(made(unfit, 37), unfit)
-    smoothed = Task.from_module(lambda: nn.Linear(64, 10), data, data, Smoothed())
-    with refused("pack", "5", "its likelihood gives the loss of a batch alone"):
-        Chain(made(smoothed, 20), smoothed)
-    x, y = torch.randn(40, 5, 3), torch.randn(40, 5, 1)
-    rows = Task.from_module(lambda: nn.Linear(3, 1), (x, y), (x, y), "gaussian", noise=1.0)
-    with refused("pack", "5", "its network takes inputs [5, 3] as several vectors"):
-        Chain(made(rows, 20), rows)
-    ordered = Ordered(train=90, hidden=[8])
-    with refused("pack", "5", "its task has its own epoch()"):
-        Chain(made(ordered, 20), ordered)
+            Chain(unfit)
+    for own, words in of_tasks:
+        with refused("pack", "5", words):
+            Chain(made(own, 20), own)
     with refused("pack", "5", "it has compile cuda-graphs, and steps of packs are compiled by default alone"):
         check(dataclasses.replace(isokinetic("mclmc", task, 20), compile="cuda-graphs", exact=False), task)
     with refused("pack", "-1"):
@@ -842,24 +760,18 @@ def test_what_cannot_be_packed_is_refused_in_one_line() -> None:
 
 def test_a_chain_whose_own_update_fails_leaves_and_the_others_have_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Digits(train=90, hidden=[8])
-    chains = [Chain(made(task, 20, "swag", chain=i), task) for i in range(4)]
-    straight = outcome(chains[3], run(chains[3]))
-    pack = Pack(chains[0])
-    three = [*chains[:2], Chain(chains[3].spec, task)]
-    for chain in three:
-        chain.join(pack)
-    step = three[1].sampler.step
+    chains = [Chain(made(task, 20, "swag", chain=i), task) for i in range(3)]
+    step = chains[1].sampler.step
 
     def failing() -> None:
-        if three[1].step == 7:
+        if chains[1].step == 7:
             raise OSError("of its own")
         step()
 
-    monkeypatch.setattr(three[1].sampler, "step", failing)
-    with ThreadPoolExecutor(3) as threads:
-        ends = [threads.submit(run, chain) for chain in three]
-        assert str(ends[1].exception()) == "of its own"
-        assert ends[0].exception() is None and outcome(three[2], ends[2].result()) == straight
+    monkeypatch.setattr(chains[1].sampler, "step", failing)
+    found = ends(Pack(chains[0]), chains)
+    assert str(found[1].exception()) == "of its own" and found[0].exception() is None
+    assert outcome(chains[2], found[2].result()) == whole(chains[2].spec, task)
 
 
 @pytest.mark.parametrize("batch", [20, pytest.param(90, marks=pytest.mark.long)])
@@ -871,23 +783,17 @@ def test_members_of_a_deep_ensemble_stop_each_by_itself(batch: int) -> None:
     alone = [Chain(s, task) for s in specs]
     straight = [outcome(c, run(c)) for c in alone]
     assert len({c.step for c in alone}) > 1 and min(c.step for c in alone) < one.steps
-    chains = [Chain(s, task) for s in specs]
-    told = together(Pack(chains[0]), [chains[i] for i in (2, 0, 3, 1)])
-    assert [outcome(chains[i], t) for i, t in zip((2, 0, 3, 1), told, strict=True)] == [
-        straight[i] for i in (2, 0, 3, 1)
-    ]
+    chains = [Chain(specs[i], task) for i in (2, 0, 3, 1)]
+    told = together(Pack(chains[1]), chains)
+    assert [outcome(*pair) for pair in zip(chains, told, strict=True)] == [straight[i] for i in (2, 0, 3, 1)]
 
 
 def test_an_error_of_a_joint_step_ends_all_of_its_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Digits(train=90, hidden=[8])
     chains = [Chain(made(task, 20, chain=i), task) for i in range(3)]
     pack = Pack(chains[0])
-    for chain in chains:
-        chain.join(pack)
-    monkeypatch.setattr(pack, "_joint", ())
-    with ThreadPoolExecutor(3) as threads:
-        ends = [threads.submit(chain.advance) for chain in chains]
-        assert {type(end.exception()) for end in ends} == {AttributeError}
+    monkeypatch.setattr(pack, "_prepare", lambda rows: 1 / 0)
+    assert {type(end.exception()) for end in ends(pack, chains, Chain.advance)} == {ZeroDivisionError}
     assert len(pack) == 0
 
 

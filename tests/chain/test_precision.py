@@ -28,7 +28,7 @@ from raychains.planning import methods
 from raychains.schedules import Cyclical
 from raychains.store.codec import decode, encode
 from raychains.tasks.base import seeded
-from tests.chain.chain_cases import HALF, SAMPLERS, resumed, run, samples, spec
+from tests.chain.chain_cases import HALF, SAMPLERS, resumed, run, samples, spec, temperature_of
 from tests.chain.chain_tasks import VariedDigits
 from tests.checks import refused
 from tests.spread import witnessed
@@ -288,7 +288,7 @@ class Watch(TorchDispatchMode):
 def test_a_chain_waits_for_its_device_once_per_epoch_for_the_loss(sampler: str) -> None:
     schedule = Cyclical(
         steps=20, lr=0.1, cycles=1, exploration=0.25, samples_per_cycle=1,
-        temperature=0.0 if samplers.KINDS[sampler].noisy_counterpart is not None else 1.0,
+        temperature=temperature_of(sampler),
     )  # fmt: skip
     made = spec("digits", sampler, schedule=schedule.part(), steps=20, task=VariedDigits(dropout=0.2).spec())
     chain = Chain(made)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-QUICK = ("--stall-timeout", "2", "--max-failures", "5")
-LOG = ("--log", "{folder}/log.jsonl")
-SMALL_RAY = ("--object-store-memory", "100000000")
+COMMON = "--log {folder}/log.jsonl --object-store-memory 100000000 --stall-timeout 2"
+SAMPLING = f"--checkpoint-every .3 --max-failures 5 {COMMON}"
 
 
 @dataclass(frozen=True)
@@ -15,7 +14,7 @@ class Command:
     """A command, what may be done to it, and how it is called again.
 
     Args:
-        words: with ``{folder}`` for a folder of its own and ``{store}`` for a store.
+        words: apart by spaces, with ``{folder}`` for a folder of its own and ``{store}`` for a store.
         victims: kinds of processes that it has.
         again: words that are added when it is called again.
         worker: title of the processes that do its work.
@@ -25,7 +24,7 @@ class Command:
         weight: how often it is drawn.
     """
 
-    words: tuple[str, ...]
+    words: str
     victims: tuple[str, ...]
     again: tuple[str, ...] = ("--resume",)
     worker: bytes = rb"ray::.*ChainWorker"
@@ -49,109 +48,36 @@ TITLES = {
 RAY = ("driver", "raylet", "GCS")
 CHAINS = (*RAY, "worker", "evaluator")
 RUN = (
-    *[
-        "run",
-        "--task",
-        "mixture25",
-        "--sampler",
-        "sghmc",
-        "--schedule",
-        "cyclical",
-        "--chains",
-        "2",
-        "--repeats",
-        "2",
-        "--steps",
-        "30000",
-        "--cycles",
-        "3",
-    ],
-    *["--checkpoint-every", "0.3", "--name", "r", "--store", "{store}"],
+    "run --task mixture25 --sampler sghmc --schedule cyclical --chains 2 --repeats 2 --steps 30000 --cycles 3 --name r"
 )
-DIGITS = ("--task", "digits", "--store", "{store}")
+DIGITS = "--task digits --store {store}"
 
 COMMANDS = {
-    "run": Command((*RUN, *LOG, *QUICK, *SMALL_RAY), CHAINS, weight=3),
-    "run on S3": Command((*RUN, *LOG, *QUICK, *SMALL_RAY), (*CHAINS, "S3 server", "S3 server"), s3=True, weight=3),
+    "run": Command(f"{RUN} --store {{store}} {SAMPLING}", CHAINS, weight=3),
+    "run on S3": Command(f"{RUN} --store {{store}} {SAMPLING}", (*CHAINS, "S3 server", "S3 server"), s3=True, weight=3),
     "compare": Command(
-        (
-            "compare",
-            *DIGITS,
-            *["--sampler", "sgld", "--chains", "2", "--repeats", "1", "--epochs", "10", "--cycles", "2", "--name", "c"],
-            "--checkpoint-every",
-            "0.3",
-            *LOG,
-            *QUICK,
-            *SMALL_RAY,
-        ),
-        CHAINS,
+        f"compare {DIGITS} --sampler sgld --chains 2 --repeats 1 --epochs 10 --cycles 2 --name c {SAMPLING}", CHAINS
     ),
     "sweep": Command(
-        (
-            "sweep",
-            *DIGITS,
-            *["--sampler", "sghmc", "--epochs", "20", "--val-split", "200", "--grid", "lr=.05,.1,.2", "--name", "s"],
-            "--checkpoint-every",
-            "0.3",
-            *LOG,
-            *QUICK,
-            *SMALL_RAY,
-        ),
+        f"sweep {DIGITS} --sampler sghmc --epochs 20 --val-split 200 --grid lr=.05,.1,.2 --name s {SAMPLING}",
         (*RAY, "worker"),
         worker=rb"ray::digits",
     ),
     "evaluate --measures": Command(
-        (
-            "evaluate",
-            "{store}/runs/c",
-            *["--views", "cycles", "--measures", "diversity", "diagnostics"],
-            *LOG,
-            "--stall-timeout",
-            "2",
-            *SMALL_RAY,
-        ),
+        f"evaluate {{store}}/runs/c --views cycles --measures diversity diagnostics {COMMON}",
         (*RAY, "evaluator"),
         again=(),
         after="compare",
     ),
     "reproduce --scale smoke": Command(
-        (
-            "reproduce",
-            "table4",
-            "--scale",
-            "smoke",
-            "--store",
-            "{store}",
-            "--checkpoint-every",
-            "0.3",
-            *LOG,
-            *QUICK,
-            *SMALL_RAY,
-        ),
-        CHAINS,
-        again=(),
+        f"reproduce table4 --scale smoke --store {{store}} {SAMPLING}", CHAINS, again=()
     ),
     "export": Command(
-        ("export", "{store}/runs/c", "--to", "{folder}/exported.safetensors"),
-        ("driver",),
-        again=(),
-        after="compare",
-        weight=1,
+        "export {store}/runs/c --to {folder}/exported.safetensors", ("driver",), again=(), after="compare", weight=1
     ),
     "prepare": Command(
-        (
-            "prepare",
-            "small",
-            "--from",
-            "{pictures}",
-            "--to",
-            "{folder}/prepared",
-            "--shards",
-            "8",
-            "--row-group",
-            "7",
-            *SMALL_RAY,
-        ),
+        "prepare small --from {pictures} --to {folder}/prepared --shards 8 --row-group 7 "
+        "--object-store-memory 100000000",
         (*RAY, "worker"),
         again=(),
         worker=rb"ray::Map",

@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +36,8 @@ from raychains.core.spec import ChainSpec
 from raychains.planning import Comparison
 from raychains.store import ChainStore, RunStore, Storage
 from raychains.store.chain_store import preemptions
-from tests.chaos.leaving import Node, node
+from tests.chaos.leaving import Node, end, node
+from tests.cluster.machines import cluster
 from tests.processes import RAYCHAINS, free_ports, outside, until
 from tests.serve.client import ask
 
@@ -159,11 +160,7 @@ class Fleet:
 
     def close(self) -> None:
         for process in [*self.nodes, *self.leaving]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                for each in (*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)):
-                    with contextlib.suppress(psutil.NoSuchProcess):
-                        each.kill()
-            process.wait(60)
+            end(process)
 
 
 def _below(of: Node) -> list[psutil.Process]:
@@ -186,16 +183,6 @@ def hashes(spec: ChainSpec) -> dict[int, str]:
     return {e.meta.index: tensors_sha256(e.tensors) for e in Chain(spec) if isinstance(e, Sample)}
 
 
-@contextlib.contextmanager
-def cluster(temporary: str) -> Iterator[Cluster]:
-    head = {"num_cpus": 0, "object_store_memory": 200_000_000, "include_dashboard": False, "temp_dir": temporary}
-    made = Cluster(initialize_head=True, head_node_args=head)
-    try:
-        yield made
-    finally:
-        made.shutdown()
-
-
 def scenario(folder: Path, options: argparse.Namespace, tell: Any) -> dict[str, Any]:
     """Let it happen; return what was counted."""
     seed, minutes, store, slow = options.seed, options.minutes, folder / "store", folder / "slow"
@@ -203,30 +190,17 @@ def scenario(folder: Path, options: argparse.Namespace, tell: Any) -> dict[str, 
     task = ["--task", "digits"]
     if options.pause:
         slow.touch()
-        task = [
-            "--task",
-            "tests.chaos.tasks:Paced",
-            "--task-settings",
-            f"file={slow}",
-            f"fast={FAST}",
-            f"pause={options.pause}",
-        ]
-    run = ["run", *task, "--name", "fleet", "--store", str(store), "--chains", str(options.chains)]
-    run += [
-        "--epochs",
-        str(options.epochs),
-        "--seed",
-        str(seed),
-        "--checkpoint-every",
-        "1min",
-        "--repeats",
-        "1",
-        "--resume",
-    ]
-    run += ["--concurrent", str(CPUS * NODES - REPLICAS - 1)]  # room for a replica that moves
+        settings = ("--task-settings", f"file={slow}", f"fast={FAST}", f"pause={options.pause}")
+        task = ["--task", "tests.chaos.tasks:Paced", *settings]
+    concurrent = CPUS * NODES - REPLICAS - 1  # room for a replica that moves
+    about = (
+        f"--chains {options.chains} --epochs {options.epochs} --seed {seed} --concurrent {concurrent} "
+        "--checkpoint-every 1min --repeats 1 --resume"
+    )
+    run = ["run", *task, "--name", "fleet", "--store", str(store), *about.split()]
     with (
         tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as temporary,
-        cluster(temporary) as made,
+        cluster(temporary, object_store_memory=200_000_000, _system_config={}) as made,
         contextlib.ExitStack() as stack,
     ):
         root = Storage(store)

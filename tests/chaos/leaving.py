@@ -25,7 +25,6 @@ from typing import Any
 import psutil
 import ray
 from ray import train
-from ray.cluster_utils import Cluster
 
 import raychains as rc
 from raychains.chain import proof
@@ -35,8 +34,9 @@ from raychains.orchestration.run.launch import run_chains
 from raychains.planning import events
 from raychains.store import ChainStore, Storage
 from tests.chaos import plans, worlds
-from tests.chaos.nodes import HEALTH, Placed
+from tests.chaos.nodes import Placed
 from tests.chaos.tasks import MortalDigits
+from tests.cluster.machines import cluster
 from tests.orchestration.tasks import Bulky
 from tests.orchestration.worlds import Diary, comparison, stored_hashes, undisturbed_hashes
 from tests.processes import SECONDS, until
@@ -67,6 +67,15 @@ def alone() -> Iterator[None]:
         yield
 
 
+def end(process: Node) -> None:
+    """Kill what is left of a node: SIGINT is ignored where a shell began the tests in the background."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for each in (*psutil.Process(process.pid).children(recursive=True), process):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+    process.wait(60)
+
+
 class Machines:
     """The nodes of a cluster by their labels, also those that are gone."""
 
@@ -87,7 +96,7 @@ class Machines:
             left.pop(found[-1], None)
         self.settle()
         for label in left:
-            self.end(label)
+            end(self.processes[label])
             del self._cpus[label]
         until(lambda: not any(n["Alive"] and left.keys() & n["Resources"].keys() for n in ray.nodes()), "their end")
         found = [label or self.add(wanted) for label, wanted in zip(found, cpus, strict=True)]
@@ -116,14 +125,6 @@ class Machines:
         """Tell a node to go, and start another in its place."""
         self.processes[label].send_signal(signal.SIGTERM)
         self.add(self._cpus.pop(label))
-
-    def end(self, label: str) -> None:
-        """Kill what is left of a node: SIGINT is ignored where a shell began the tests in the background."""
-        process = self.processes[label]
-        with contextlib.suppress(psutil.NoSuchProcess):
-            for each in (*psutil.Process(process.pid).children(recursive=True), process):
-                each.kill()
-        process.wait(60)
 
 
 class Cloud(Diary):
@@ -227,7 +228,6 @@ class Held(Cloud):
         return len(tick.running) == 2 and tick.evaluated == 6
 
     def ticked(self) -> None:
-        """See `Cloud`."""
         if self.told and not any(self.doomed in n["Resources"] and n["Alive"] for n in ray.nodes()):
             (self.folder / "go").touch()
 
@@ -282,16 +282,14 @@ KINDS = {"workers": workers, "group": group, "trials": trials, "evaluators": eva
 
 
 def main(folder: Path, kinds: list[str], temporary: str) -> None:
-    head = {"num_cpus": 0, "object_store_memory": 100_000_000, "include_dashboard": False, "temp_dir": temporary}
-    cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": HEALTH})
-    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-    machines = Machines(cluster.address)
-    print(json.dumps({kind: told(folder / kind, kind, machines) for kind in kinds}))
-    machines.settle()
-    ray.shutdown()
-    for label in machines.processes:
-        machines.end(label)
-    cluster.shutdown()
+    with cluster(temporary, object_store_memory=100_000_000) as made:
+        ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
+        machines = Machines(made.address)
+        print(json.dumps({kind: told(folder / kind, kind, machines) for kind in kinds}))
+        machines.settle()
+        ray.shutdown()
+        for process in machines.processes.values():
+            end(process)
 
 
 def told(folder: Path, kind: str, machines: Machines) -> dict[str, Any]:

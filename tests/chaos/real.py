@@ -133,7 +133,8 @@ def parent_of(pid: int) -> int:
 
 def spoken(command: Command, folder: Path, places: dict[str, str], again: int = 0) -> list[str]:
     """A command's words, with its places in them."""
-    return [word.format(folder=folder, **places) for word in command.words + (command.again if again else ())]
+    words = (*command.words.split(), *(command.again if again else ()))
+    return [word.format(folder=folder, **places) for word in words]
 
 
 class Going:
@@ -399,14 +400,8 @@ class Disturbed:
         self, faults: Sequence[Fault], command: Command, folder: Path, places: dict[str, str], template: dict[str, Any],
         tale: Tale, shop: Workshop,
     ) -> None:  # fmt: skip
-        self.coming, self.first, self.command, self.folder, self.places = (
-            list(faults),
-            faults[0],
-            command,
-            folder,
-            places,
-        )
-        self.template, self.tale, self.shop = template, tale, shop
+        self.coming, self.first, self.command = list(faults), faults[0], command
+        self.folder, self.places, self.template, self.tale, self.shop = folder, places, template, tale, shop
         self.violations: list[str] = []
         self.struck: list[Struck] = []
 

@@ -14,7 +14,7 @@ import pytest
 from raychains.core.spec import ChainSpec
 from raychains.store import Storage
 from raychains.tasks.mixture import Mixture25
-from tests.chaos import disturbed, plans, test_clock, test_drivers, test_nodes, test_workers, worlds
+from tests.chaos import disturbed, plans, test_drivers, test_nodes, test_workers, worlds
 from tests.chaos.tasks import MortalMixture
 from tests.orchestration import lives
 from tests.processes import SECONDS
@@ -29,7 +29,7 @@ PROCESSES = 3
 def test_these_kill_at_least_three_hundred_processes() -> None:
     a_seed = len(plans.every_place(random.Random(0)))
     planned = (len(SEEDS) + len(test_workers.SEEDS)) * a_seed + len(test_workers.EVALUATORS)
-    assert planned + test_clock.KILLS + test_nodes.KILLS + test_drivers.KILLS >= 300
+    assert planned + test_nodes.KILLS + test_drivers.KILLS >= 300
 
 
 @pytest.mark.long

@@ -185,9 +185,6 @@ def test_a_byte_a_missing_file_and_one_too_many_are_noticed(tmp_path: Path) -> N
     assert len(prints.differences(prints.of_folder(tmp_path), expected)) == 2
 
 
-def test_a_seed_always_draws_the_same_fault() -> None:
+def test_a_seed_always_draws_the_same_faults_however_many_follow() -> None:
     assert drawn(7, 4) == drawn(7, 4) and len({fault for seed in range(100) for fault in drawn(seed, 3)}) == 300
-
-
-def test_a_seed_s_first_faults_do_not_depend_on_how_many_follow() -> None:
     assert drawn(7, 4)[:1] == drawn(7) and {f.command for f in drawn(7, 4)} == {drawn(7)[0].command}

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from raychains import samplers
 from raychains.chain import proof
 from raychains.chain.chain import Chain
 from raychains.core.sample import Sample, tensors_sha256
@@ -21,6 +20,7 @@ from raychains.schedules import Cyclical
 from raychains.store import ChainStore, Storage, codec
 from raychains.tasks import Task
 from raychains.tasks.linear_regression import LinearRegression
+from tests.chain.chain_cases import temperature_of
 from tests.chaos import plans
 from tests.chaos.tasks import MortalRegression
 from tests.orchestration.worlds import Hashes, arm_of, chain_spec
@@ -65,8 +65,7 @@ def comparison(
 
 
 def _spec(task: Task, kind: str, settings: Mapping[str, Any], chain: int, steps: int) -> ChainSpec:
-    temperature = 0.0 if samplers.KINDS[kind].noisy_counterpart is not None else 1.0
-    shape: dict[str, Any] = {"steps": steps, "cycles": 2, "exploration": 0.5, "temperature": temperature}
+    shape: dict[str, Any] = {"steps": steps, "cycles": 2, "exploration": 0.5, "temperature": temperature_of(kind)}
     if task.low_dimensional:
         fields, schedule = {"lanes": 2, "block_draws": BLOCK * steps // STEPS}, Cyclical(lr=0.01, **shape)
     else:

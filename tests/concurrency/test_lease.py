@@ -86,11 +86,13 @@ def test_a_dead_drivers_entry_stops_nobody_and_is_removed(tmp_path: Path, how: d
         assert files(tmp_path) == [f"{mine.driver_id}.json"]
 
 
-def test_malformed_entries_stop_nobody_and_stay(tmp_path: Path) -> None:
+def test_malformed_entries_stop_nobody_and_stay_and_without_resume_nobody_is_waited_for(tmp_path: Path) -> None:
     bad = plant(tmp_path, 1, pid="x")
     with Lease(Storage(tmp_path), "r"):
         assert bad.exists()
-    assert bad.exists()
+    plant(tmp_path, 1, age=20.0)
+    with refused("pid 2 on h1 has run it"), Lease(Storage(tmp_path), "r"):
+        pass
 
 
 def test_a_driver_elsewhere_that_may_be_dead_is_waited_for_and_the_person_told(
@@ -137,12 +139,6 @@ def test_it_is_refused_as_soon_as_the_other_shows_life(tmp_path: Path, monkeypat
     until(refused_at_last, "a refusal", every=0.1)
     assert len(seen) == 1 and "pid 2 on h1 has run it" in seen[0]
     assert files(tmp_path) == [f"{driver_id(1)}.json"]
-
-
-def test_without_resume_nobody_is_waited_for(tmp_path: Path) -> None:
-    plant(tmp_path, 1, age=20.0)
-    with refused("pid 2 on h1 has run it"), Lease(Storage(tmp_path), "r"):
-        pass
 
 
 def test_an_older_entry_that_appears_late_makes_the_driver_lose(

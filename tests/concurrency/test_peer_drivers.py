@@ -1,10 +1,8 @@
-"""Chains that other drivers run: the coordinator's part, two coordinators over one store, and the looks at a real
-one."""
+"""Chains that other drivers run: the coordinator's part, and the looks at a real store. Many drivers over one store:
+tests/simulation."""
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +12,6 @@ import pytest
 from raychains.chain.chain import Chain
 from raychains.chain.sample_index import expected_samples
 from raychains.coordination import coordinator as c
-from raychains.coordination.failure import FailurePolicy
 from raychains.core.errors import StorageAway
 from raychains.core.sample import Sample
 from raychains.orchestration import lease
@@ -93,86 +90,6 @@ def test_news_of_a_finished_chain_change_nothing(event: c.Event) -> None:
     coordinator = refusing("a")
     coordinator.handle(c.DoneElsewhere("a", 1))
     assert coordinator.handle(event) == [] and coordinator.over
-
-
-# Two coordinators
-
-
-@dataclass
-class Sharing:
-    """A driver of a simulated store: ``holder`` and ``done`` are what all of them see."""
-
-    name: str
-    coordinator: c.Coordinator
-    holder: dict[str, str]
-    done: dict[str, int]
-    living: set[str]
-    ran: list[str]
-    slots: int = 0
-    running: dict[int, str] = field(default_factory=dict)
-    recovered: set[str] = field(default_factory=set)
-
-    def carry_out(self, actions: list[c.Action]) -> None:
-        for action in actions:
-            match action:
-                case c.Claim(slot, digest):
-                    held = self.holder.get(digest)
-                    if digest in self.done or (held != self.name and held in self.living):
-                        self.carry_out(self.coordinator.handle(c.Refused(slot, digest)))
-                    else:
-                        self.holder[digest] = self.name
-                        self.carry_out(self.coordinator.handle(c.Claimed(slot, digest, len(self.ran) + 1)))
-                case c.Start(slot, digest):
-                    self.running[slot] = digest
-                    self.ran.append(digest)
-                case c.Recover(digest):
-                    self.recovered.add(digest)
-
-    def step(self, chance: random.Random) -> None:
-        if self.coordinator.queue and len(self.running) < 2:
-            self.slots += 1
-            self.carry_out(self.coordinator.handle(c.SlotReady(self.slots)))
-        for digest in self.coordinator.with_status("elsewhere"):
-            if digest in self.done:
-                self.carry_out(self.coordinator.handle(c.DoneElsewhere(digest, 1)))
-            elif self.holder[digest] == self.name or self.holder[digest] not in self.living:
-                self.carry_out(self.coordinator.handle(c.Freed(digest)))
-        for slot, digest in list(self.running.items()):
-            if chance.random() < 0.3:
-                del self.running[slot]
-                self.done[digest] = 1
-                n = self.coordinator.chains[digest].attempt
-                self.carry_out(self.coordinator.handle(c.Ended(digest, n, "finished")))
-            elif chance.random() < 0.1:
-                del self.running[slot]
-                self.carry_out(self.coordinator.handle(c.SlotLost(slot, "killed")))
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_drivers_that_share_chains_all_end_run_each_once_and_take_over_from_the_dead(seed: int) -> None:
-    chance = random.Random(seed)
-    names, digests = ["x", "y", "z"], [f"d{i}" for i in range(12)]
-    holder: dict[str, str] = {}
-    done: dict[str, int] = {}
-    living, ran = set(names), []
-    drivers = []
-    for name in names:
-        own = chance.sample(digests, chance.randint(4, 12))
-        coordinator = c.Coordinator(own, FailurePolicy(10_000))
-        drivers.append(Sharing(name, coordinator, holder, done, living, ran))
-    for n in range(3000):
-        if n == 10 and seed % 2:
-            living.discard("x")
-        awake = [d for d in drivers if d.name in living]
-        for d in chance.sample(awake, len(awake)):
-            d.step(chance)
-        running = [digest for d in awake for digest in d.running.values()]
-        assert len(running) == len(set(running))  # nobody runs what another one runs
-        if all(d.coordinator.over for d in awake):
-            break
-    for d in awake:
-        assert set(d.coordinator.with_status("finished")) == set(d.coordinator.chains)
-        assert all(digest in done for digest in d.coordinator.chains)
 
 
 # A real store

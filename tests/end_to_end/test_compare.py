@@ -107,7 +107,7 @@ def test_another_runs_results_are_not_overwritten(one: rc.Result, runs: str) -> 
     with unpaged():
         other = rc.run(task="digits", sampler="csghmc", epochs=40, chains=1, repeats=1, store=runs, name="one-train")
     before = other.results()
-    with refused("split", "'train'", "'one-train' be deleted"):
+    with refused("split", "'train'", "unless you delete its folder"):
         rc.evaluate(one.path, "train")
     assert other.results().equals(before)
 

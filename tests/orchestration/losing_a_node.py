@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.cluster_utils import Cluster
 
 from raychains.orchestration.cluster.resource_config import ResourceConfig
 from raychains.orchestration.run import resource_wait
 from raychains.orchestration.run.launch import run_chains
 from raychains.planning import events
-from tests.chaos.nodes import HEALTH, Placed
+from tests.chaos.nodes import Placed
+from tests.cluster import machines
 from tests.orchestration.tasks import Bulky
 from tests.orchestration.worlds import Diary, comparison, root, stored_hashes, undisturbed_hashes
 from tests.processes import SECONDS
@@ -49,46 +49,41 @@ class Watch(Diary):
 
 
 def main(folder: Path, temporary: str) -> None:
-    cluster = Cluster(
-        initialize_head=True,
-        head_node_args={
-            "num_cpus": 0, "include_dashboard": False, "temp_dir": temporary, "_system_config": HEALTH, **NODE,
-        },
-    )  # fmt: skip
-    node = cluster.add_node(num_cpus=2, **NODE)
-    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-    task = Bulky(str(folder / "go"), at=700)  # half of their samples are drawn there
-    plan = comparison(task, chains=3, **PLAN)
-    doomed, head = sorted((n["NodeID"] for n in ray.nodes()), key=lambda n: n == cluster.head_node.node_id)
-    diary, workers = Watch(folder / "predictions", doomed), Placed(doomed, head)
-    resources = ResourceConfig(checkpoint_every=0.1, evaluators=2, stall_timeout=SECONDS)  # chains are held on purpose
-    resource_wait.HELD_AFTER = SECONDS  # it waits for a node, not for workers that are slow to come up
+    with machines.cluster(temporary, **NODE) as cluster:
+        node = cluster.add_node(num_cpus=2, **NODE)
+        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+        task = Bulky(str(folder / "go"), at=700)  # half of their samples are drawn there
+        plan = comparison(task, chains=3, **PLAN)
+        doomed, head = sorted((n["NodeID"] for n in ray.nodes()), key=lambda n: n == cluster.head_node.node_id)
+        diary, workers = Watch(folder / "predictions", doomed), Placed(doomed, head)
+        # Chains are held on purpose.
+        resources = ResourceConfig(checkpoint_every=0.1, evaluators=2, stall_timeout=SECONDS)
+        resource_wait.HELD_AFTER = SECONDS  # it waits for a node, not for workers that are slow to come up
 
-    with ThreadPoolExecutor() as pool:  # nodes are started in the main thread
-        running = pool.submit(run_chains, plan, root(folder), resources, diary, workers=workers)
-        waited = False
-        if diary.far_enough.wait(SECONDS):
-            cluster.remove_node(node, allow_graceful=False)
-            waited = diary.waits.wait(SECONDS)  # orphaned workers would be through before their node's death is noticed
-        (folder / "go").touch()
-        if waited:
-            cluster.add_node(num_cpus=2, **NODE)
-        outcome = running.result(timeout=SECONDS)
-    expected = undisturbed_hashes(plan, task)
-    [view] = outcome.views.values()
-    result = {
-        "removed": diary.far_enough.is_set(),
-        "told": [type(h).__name__ for h in diary.happenings],
-        "failed": outcome.failed,
-        "same": stored_hashes(root(folder), plan) == expected,
-        "samples": len(expected),
-        "view": view.samples,
-        "counts": int(view.rows["counts"].sum()),
-        "predictions": len((folder / "predictions").read_text().splitlines()),
-    }
-    ray.shutdown()
-    cluster.shutdown()
-    print(json.dumps(result))
+        with ThreadPoolExecutor() as pool:  # nodes are started in the main thread
+            running = pool.submit(run_chains, plan, root(folder), resources, diary, workers=workers)
+            waited = False
+            if diary.far_enough.wait(SECONDS):
+                cluster.remove_node(node, allow_graceful=False)
+                # Orphaned workers would be through before their node's death is noticed.
+                waited = diary.waits.wait(SECONDS)
+            (folder / "go").touch()
+            if waited:
+                cluster.add_node(num_cpus=2, **NODE)
+            outcome = running.result(timeout=SECONDS)
+        expected = undisturbed_hashes(plan, task)
+        [view] = outcome.views.values()
+        result = {
+            "removed": diary.far_enough.is_set(),
+            "told": [type(h).__name__ for h in diary.happenings],
+            "failed": outcome.failed,
+            "same": stored_hashes(root(folder), plan) == expected,
+            "samples": len(expected),
+            "view": view.samples,
+            "counts": int(view.rows["counts"].sum()),
+            "predictions": len((folder / "predictions").read_text().splitlines()),
+        }
+        print(json.dumps(result))
 
 
 if __name__ == "__main__":

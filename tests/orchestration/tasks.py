@@ -30,23 +30,36 @@ class Mixture(Mixture25):
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
 
-class Broken(Mixture):
+class Stepped(Mixture):
+    """Looks at each of a chain's steps before it is made, and takes ``pause`` seconds more for it."""
+
+    pause = 0.0
+
+    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
+        model = super().build_model(seed=seed, lanes=lanes)
+        self.steps, self.seed, self.begins_below_0 = 0, seed, bool(next(model.parameters())[0, 0] < 0)
+        return model
+
+    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
+        time.sleep(self.pause)
+        self.steps += 1
+        self.look()
+        return super().backward(model, batch, generator)
+
+    def look(self) -> None:
+        """Step number ``steps``, from 1, is about to be made."""
+
+
+class Broken(Stepped):
     """Raises in the chain whose first lane starts on the given side of the origin: a bug in a user's model."""
 
     def __init__(self, negative: bool = True) -> None:
         super().__init__()
-        self.negative, self._steps = negative, 0
+        self.negative = negative
 
-    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
-        model = super().build_model(seed=seed, lanes=lanes)
-        self._steps, self._bad = 0, bool(next(model.parameters())[0, 0] < 0) is self.negative
-        return model
-
-    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
-        self._steps += 1
-        if self._bad and self._steps == 30:
+    def look(self) -> None:
+        if self.steps == 30 and self.begins_below_0 is self.negative:
             raise ZeroDivisionError("the user's own mistake")
-        return super().backward(model, batch, generator)
 
 
 class Cliff(Mixture):
@@ -114,43 +127,30 @@ class Mortal(Mixture):
         return super().backward(model, batch, generator)
 
 
-class Starved(Mixture):
+class Starved(Stepped):
     """Its device has no memory left: always in chains that start on one side of the origin, once in the others."""
 
     def __init__(self, folder: str) -> None:
         super().__init__()
-        self.folder, self._steps = folder, 0
+        self.folder = folder
 
-    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
-        model = super().build_model(seed=seed, lanes=lanes)
-        self._steps, self._always = 0, bool(next(model.parameters())[0, 0] < 0)
-        self._marker = Path(self.folder) / str(seed)
-        return model
-
-    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
-        self._steps += 1
-        if self._steps == 30 and (self._always or not self._marker.exists()):
-            self._marker.touch()
+    def look(self) -> None:
+        marker = Path(self.folder) / str(self.seed)
+        if self.steps == 30 and (self.begins_below_0 or not marker.exists()):
+            marker.touch()
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
-        return super().backward(model, batch, generator)
 
 
-class Waiting(Mixture):
+class Waiting(Stepped):
     """Waits in a process's ``at``-th step of a chain until a file exists, so that what is to happen before does."""
 
     def __init__(self, go: str, at: int) -> None:
         super().__init__()
-        self.go, self.at, self._steps = go, at, 0
+        self.go, self.at = go, at
 
-    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
-        self._steps = 0
-        return super().build_model(seed=seed, lanes=lanes)
-
-    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
-        self._steps += 1
-        if self._steps >= self.at:
+    def look(self) -> None:
+        if self.steps >= self.at:
             self.wait()
-        return super().backward(model, batch, generator)
 
     def wait(self) -> None:
         while not Path(self.go).exists():
@@ -186,33 +186,23 @@ class Troubled(Waiting):
             return
         raise OSError(number, os.strerror(number))
 
-    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
-        time.sleep(self.pause)
-        return super().backward(model, batch, generator)
 
-
-class Hanging(Mixture):
+class Hanging(Stepped):
     """The first process to make a chain's ``at``-th step never returns from it."""
 
     def __init__(self, folder: str, at: int, pause: float) -> None:
         super().__init__()
-        self.folder, self.at, self.pause, self._steps = folder, at, pause, 0
+        self.folder, self.at, self.pause = folder, at, pause
 
-    def build_model(self, *, seed: int, lanes: int) -> nn.Module:
-        self._steps, self._marker = 0, Path(self.folder) / str(seed)
-        return super().build_model(seed=seed, lanes=lanes)
-
-    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
-        time.sleep(self.pause)
-        self._steps += 1
-        if self._steps == self.at and not self._marker.exists():
-            self._marker.touch()
+    def look(self) -> None:
+        marker = Path(self.folder) / str(self.seed)
+        if self.steps == self.at and not marker.exists():
+            marker.touch()
             while True:
                 time.sleep(1.0)
-        return super().backward(model, batch, generator)
 
 
-class Mute(Mixture):
+class Mute(Stepped):
     """While a file exists, this process's disk does not answer."""
 
     def __init__(self, trouble: str, pause: float) -> None:
@@ -226,10 +216,6 @@ class Mute(Mixture):
     def _fsync(self, descriptor: Any) -> None:
         while Path(self.trouble).exists():
             time.sleep(0.05)
-
-    def backward(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | None:
-        time.sleep(self.pause)
-        return super().backward(model, batch, generator)
 
 
 class Bulky(Waiting):

@@ -13,17 +13,14 @@ import numpy as np
 import pytest
 
 from raychains.inference.predictive import Predictive, Selection, select
-from raychains.orchestration.chains.messages import StoredSample
 from raychains.orchestration.cluster.resource_config import ResourceConfig
-from raychains.orchestration.run.evaluation_worker import EvaluationWorker
 from raychains.orchestration.run.evaluator_pool import Evaluators
 from raychains.orchestration.run.launch import evaluate_run, evaluate_views
 from raychains.orchestration.run.outcome import DriverOutcome
 from raychains.planning import Comparison, events
 from raychains.planning.events import NullCallback
 from raychains.planning.views import ALL, Request, View, ViewResult, key_of
-from raychains.store import Storage
-from raychains.store.caches import AUTO_BYTES
+from raychains.store import Storage, caches
 from tests.checks import refused
 from tests.orchestration.threads import ThreadWorkers, keep_this_process
 from tests.orchestration.worlds import Diary
@@ -171,17 +168,22 @@ def test_a_second_evaluation_needs_no_sample(world: World, tmp_path: Path) -> No
     assert [r.metrics for r in second[3:]] == [[world.directly([n])] for n in range(8)]
 
 
-def test_a_run_that_is_to_keep_nothing_keeps_nothing_and_finds_the_same(world: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("policy", "room", "kept"), [("none", 2, False), ("auto", 1, True), ("auto", 0.999, False), ("all", 0, True)]
+)
+def test_a_run_keeps_what_its_policy_says_and_finds_the_same(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, room: float, kept: bool
+) -> None:
+    """With ``auto`` all of its predictions, if there is room."""
+    evaluation = world.selection.task.splits()["test"]
+    tensors = next(world.selection.completed())
+    bytes_of_all = 8 * sum(evaluation.predict(tensors, shard).nbytes for shard in range(evaluation.shards))
+    monkeypatch.setattr(caches, "AUTO_BYTES", int(room * bytes_of_all))
     shutil.copytree(world.folder / "chains", tmp_path / "chains")
-    placement = replace(PLACEMENT, keep_predictions="none")
-    outcome = evaluate_run(
-        world.comparison,
-        Storage(tmp_path),
-        placement,
-        NullCallback(),
-        evaluators=Evaluators.of(world.comparison, Storage(tmp_path), placement, workers=ThreadWorkers()),
-    )
-    assert not (tmp_path / "predictions").exists() and outcome.requested == []
+    root, placement = Storage(tmp_path), replace(PLACEMENT, keep_predictions=policy)
+    evaluators = Evaluators.of(world.comparison, root, placement, workers=ThreadWorkers())
+    outcome = evaluate_run(world.comparison, root, placement, NullCallback(), evaluators=evaluators)
+    assert len(list(tmp_path.glob("predictions/*/*"))) == (8 if kept else 0) and outcome.requested == []
     result = outcome.views[0, 0]
     assert result.request == Request(arm=0, group=0, view=ALL)
     assert result.metrics == [world.directly(range(8))] and result.samples == 8
@@ -206,32 +208,6 @@ def test_an_unfinished_chain_leaves_its_arm_out_unless_the_run_dropped_it(world:
     assert world.evaluate(kinds, comparison=plan) == []
     results = world.evaluate(kinds, comparison=plan, dropped={third})
     assert [(r.request.view.name, r.samples) for r in results] == [("all", 8), ("chain:0", 4), ("chain:1", 4)]
-
-
-@pytest.mark.parametrize(
-    ("policy", "each", "kept"),
-    [
-        ("auto", AUTO_BYTES // 8, True),
-        ("auto", AUTO_BYTES // 8 + 1, False),
-        ("all", AUTO_BYTES, True),
-        ("none", 1, False),
-    ],
-)
-def test_what_a_worker_keeps(policy: str, each: int, kept: bool) -> None:
-    class Block:
-        nbytes = each
-
-    class Predictions:
-        written: list[Any] = []  # noqa: RUF012
-
-        def write(self, *given: Any) -> None:
-            self.written.append(given)
-
-    worker = EvaluationWorker.__new__(EvaluationWorker)
-    worker._keep, store = policy, Predictions()
-    store.written.clear()
-    worker._perhaps_keep(store, StoredSample(digest="d", file="f", sha256="sha"), [Block()], 8)
-    assert bool(store.written) is kept
 
 
 @pytest.mark.parametrize(

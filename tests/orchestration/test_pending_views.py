@@ -124,20 +124,16 @@ def files(full_pool: SamplePool, *args: object, **kwargs: object) -> list[str]:
     return [p.record.file for p in full_pool.select(*args, **kwargs)]  # type: ignore[arg-type]
 
 
-def test_chains_contribute_in_turn_in_the_arms_order(full_pool: SamplePool) -> None:
+def test_chains_contribute_in_turn_in_the_arms_order_and_a_variable_narrows_the_selection(
+    full_pool: SamplePool,
+) -> None:
     assert files(full_pool, ["b", "a"]) == ["b0", "a0", "b1", "a1", "b2", "a2", "b3", "a3"]
     assert files(full_pool, ["a", "b"])[:3] == ["a0", "b0", "a1"]
     assert len(files(full_pool)) == len(full_pool) == 12
-
-
-def test_a_variable_narrows_the_selection(full_pool: SamplePool) -> None:
+    full_pool.add(record("b", 1), ref=None)
+    (again,) = [p for p in full_pool.select(["b"]) if p.record.meta.index == 1]
+    assert again.ref is None and len(full_pool) == 12, "a sample that is drawn again replaces the one before"
     full_pool.add(record("b", 1, variable="anchor"), ref=None)
     assert files(full_pool, ["b"], variable="theta") == ["b0", "b1", "b2", "b3"]
     assert files(full_pool, variable="anchor") == ["b1"]
     assert files(full_pool, ["unknown"]) == []
-
-
-def test_a_sample_drawn_again_replaces_the_one_before(full_pool: SamplePool) -> None:
-    full_pool.add(record("b", 1), ref=None)
-    (again,) = [p for p in full_pool.select(["b"]) if p.record.meta.index == 1]
-    assert again.ref is None and len(full_pool) == 12

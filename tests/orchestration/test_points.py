@@ -135,11 +135,7 @@ def test_what_is_given_up_and_what_is_tried_again(tmp_path: Path) -> None:
     away = RayTaskError("measure", "trace", StorageAway("the store is away"))
     shutil.rmtree(tmp_path / "store" / "points")
     assert len(given_up(made, away, 5 * ATTEMPTS).actors) == 1
-
-
-def test_evaluators_have_no_jobs_of_a_measure_that_failed(tmp_path: Path) -> None:
-    """The next measure has the same ones."""
-    made = made_run(tmp_path)
+    # The next measure has the same evaluators, without a job of the one that failed.
     workers = Lost(RayTaskError("measure", "trace", Corrupt("torn")), 1)
     evaluators = Evaluators.of(made.comparison, made.root, ResourceConfig(evaluators=2), workers=workers)
     with pytest.raises(Corrupt, match=r"^torn$"):

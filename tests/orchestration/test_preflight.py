@@ -47,19 +47,17 @@ def test_importing_preflight_imports_neither_ray_nor_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("memory", "expected"), [(64 * GB, GB), (5 * GB, GB), (2 * GB, 400_000_000), (GB // 4, 80_000_000)]
+    ("memory", "requested", "expected"),
+    [
+        *((64 * GB, None, GB), (5 * GB, None, GB), (2 * GB, None, 400_000_000), (GB // 4, None, 80_000_000)),
+        *((8 * GB, asked, asked) for asked in (80_000_000, 3 * GB, 8 * GB)),
+    ],
 )
-def test_object_store_defaults_to_a_gigabyte_or_a_fifth_of_the_memory(
-    monkeypatch: pytest.MonkeyPatch, memory: int, expected: int
+def test_object_store_defaults_to_a_gigabyte_or_a_fifth_of_the_memory_and_a_request_is_taken_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, memory: int, requested: int | None, expected: int
 ) -> None:
     monkeypatch.setattr(preflight, "physical_memory", lambda: memory)
-    assert preflight.object_store_bytes(None) == expected
-
-
-@pytest.mark.parametrize("requested", [80_000_000, 3 * GB, 8 * GB])
-def test_a_requested_object_store_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch, requested: int) -> None:
-    monkeypatch.setattr(preflight, "physical_memory", lambda: 8 * GB)
-    assert preflight.object_store_bytes(requested) == requested
+    assert preflight.object_store_bytes(requested) == expected
 
 
 @pytest.mark.parametrize("requested", [-1, 0, 79_999_999, 8 * GB + 1])
@@ -99,33 +97,32 @@ def test_a_home_that_cannot_be_written_is_fatal_and_says_how_to_fix_it(
         preflight.check(object_store_memory=GB)
 
 
-def test_an_absent_home_is_fine_where_ray_can_create_it(tmp_path: Path) -> None:
-    assert preflight.home_problem(tmp_path / "absent" / "home") is None
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / ".ray").write_text("a file where Ray wants a folder")
-    assert preflight.home_problem(tmp_path) is not None
-
-
-def test_a_home_that_refuses_a_new_file_is_fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_home_is_fine_where_ray_can_create_it_and_one_that_refuses_a_new_file_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Root may write into read-only folders, so the refusal is the probe's own: any file that it tries to make."""
 
     def refuse(*args: object, **kwargs: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    assert preflight.home_problem(tmp_path) is None
-    monkeypatch.setattr("tempfile.NamedTemporaryFile", refuse)
+    assert preflight.home_problem(tmp_path / "absent" / "home") is preflight.home_problem(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
+    with monkeypatch.context() as refusing:
+        refusing.setattr("tempfile.NamedTemporaryFile", refuse)
+        assert preflight.home_problem(tmp_path) is not None
+    (tmp_path / ".ray").write_text("a file where Ray wants a folder")
     assert preflight.home_problem(tmp_path) is not None
 
 
 @pytest.mark.parametrize(
-    "environ", [{"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_TOKEN": "secret"}, {"RAY_AUTH_TOKEN_PATH": "/secrets/token"}]
+    ("name", "value"),
+    [("RAY_AUTH_MODE", "disabled"), ("RAY_AUTH_TOKEN", "secret"), ("RAY_AUTH_TOKEN_PATH", "/secrets/token")],
 )
 def test_home_does_not_matter_when_ray_needs_no_token_from_it(
-    healthy: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
+    healthy: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv("HOME", "/dev/null")
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(name, value)
     assert preflight.check(object_store_memory=GB) == []
 
 
@@ -182,32 +179,24 @@ def test_a_disk_over_95_percent_full_is_fatal_and_says_how_much_to_free(
     assert preflight.check(object_store_memory=GB) == []
 
 
-def test_blocks_reserved_for_root_count_as_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(100 * GB, 92 * GB, 3 * GB))
-    assert preflight.disk_problem(Path("/tmp")) is not None
-
-
-def test_the_disk_of_a_folder_that_does_not_exist_yet_is_its_parents(
+def test_blocks_reserved_for_root_count_as_used_and_a_folder_that_is_to_come_has_its_parents_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: asked.append(path) or Usage(2, 1, 1))
-    assert preflight.disk_problem(tmp_path / "not" / "yet") is None
-    assert asked == [tmp_path]
+    for usage, fits in ((Usage(2, 1, 1), True), (Usage(100 * GB, 92 * GB, 3 * GB), False)):
+        monkeypatch.setattr(shutil, "disk_usage", lambda path, usage=usage: asked.append(path) or usage)
+        assert (preflight.disk_problem(tmp_path / "not" / "yet") is None) is fits
+    assert asked == [tmp_path] * 2
 
 
-def test_little_shared_memory_is_a_warning_that_advises_shm_size(
+def test_little_shared_memory_is_a_warning_that_advises_shm_size_and_none_outside_linux(
     healthy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(preflight, "shared_memory_bytes", lambda: 64_000_000)
     (warning,) = preflight.check(object_store_memory=GB)
     assert all(part in warning for part in ("64 MB", "1000 MB", "--shm-size=1.0g")) and "\n" not in warning
-
-
-def test_shared_memory_does_not_matter_outside_linux(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.setattr(preflight, "shared_memory_bytes", lambda: 0)
     assert preflight.check(object_store_memory=GB) == []
 
 
@@ -216,10 +205,7 @@ def test_an_object_store_that_ray_would_not_move_to_files_is_fatal() -> None:
         preflight.shared_memory_warning(11 * GB, GB, {})
     allowed = {"RAY_OBJECT_STORE_ALLOW_SLOW_STORAGE": "1"}
     assert preflight.shared_memory_warning(11 * GB, GB, allowed) is not None
-
-
-def test_absent_shared_memory_counts_as_none(tmp_path: Path) -> None:
-    assert preflight.shared_memory_bytes(tmp_path / "absent") == 0
+    assert preflight.shared_memory_bytes(Path("/absent")) == 0
 
 
 def test_a_run_checks_the_machine_where_ray_is_to_be_started_and_leaves_warnings_to_the_connection(

@@ -10,7 +10,6 @@ import stat
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -25,21 +24,11 @@ def pid() -> int:
     return os.getpid()
 
 
-@pytest.fixture(scope="module")
-def second() -> Any:
-    """What became of the second Ray of a process, which this one may have too."""
-    return json_of("-c", f"from {__name__} import sessions; sessions()")
-
-
 @pytest.mark.long
-def test_it_is_private_and_removed_and_no_thread_stays(second: Any) -> None:
-    assert second, "the process checked its folders and threads"
-
-
-@pytest.mark.long
-def test_a_gcs_that_was_told_to_end_is_lost_though_it_hangs_and_nothing_is_left_of_its_ray(second: Any) -> None:
-    """It closes its port, and does not end; its raylet's agents would look for it for long."""
-    lost, children, living = second
+def test_it_is_private_and_removed_and_nothing_is_left_though_a_gcs_that_was_told_to_end_hangs() -> None:
+    """The second Ray of a process, which this one may have too: its GCS closes its port, and does not end; its
+    raylet's agents would look for it for long."""
+    lost, children, living = json_of("-c", f"from {__name__} import sessions; sessions()")
     assert lost.startswith("Ray's gcs_server on this machine") and children >= 2 and living == []
 
 

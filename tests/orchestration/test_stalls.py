@@ -58,6 +58,6 @@ def test_a_chain_whose_storage_does_not_answer_is_named_and_keeps_its_worker(tmp
     resources = ResourceConfig(checkpoint_every=0.2, stall_timeout=1.0)
     outcome = run_chains(plan, root(tmp_path), resources, diary)
     assert not outcome.failed and stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())
-    [stalled, *_] = diary.of(events.Stalled)
+    [stalled, *_] = [event for event in diary.of(events.Stalled) if event.digest is not None]
     assert "taken" in stalled.reason, "its last checkpoint, or its samples"
     assert not diary.of(events.WorkerLost) and diary.of(events.StallEnded)

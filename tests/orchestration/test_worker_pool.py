@@ -230,9 +230,10 @@ def come_up(workers: ChainWorkers, number: int, recorded: Recorded) -> None:
 
 
 def test_workers_that_are_up_stay_and_one_with_a_chain_or_still_coming_up_ends(recorded: Recorded) -> None:
-    pool = WorkerPool()
+    pool = WorkerPool("mine")
     workers = workers_of(pool)
     come_up(workers, 2, recorded)
+    assert recorded.actors[0].options.name.startswith("raychains/mine/chain-worker-0-")
     workers.ask_for(3)
     [spec] = comparison(Mixture25(), chains=1).chains().values()
     workers.start(c.Start(0, "digest", 1), spec, {})
@@ -245,21 +246,6 @@ def test_workers_that_are_up_stay_and_one_with_a_chain_or_still_coming_up_ends(r
     assert [recorded.actors[n].called("ready")[-1] for n in (1, 3)] == [(another,)] * 2
     pool.close()
     assert len(recorded.killed) == 4 and {id(one) for one in recorded.killed} == {id(one) for one in recorded.actors}
-
-
-def test_actors_are_called_as_the_pool(recorded: Recorded) -> None:
-    workers_of(WorkerPool("mine")).ask_for(1)
-    assert recorded.actors[0].options.name.startswith("raychains/mine/chain-worker-0-")
-
-
-def test_an_actor_that_died_is_not_used_again(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = WorkerPool()
-    workers = workers_of(pool)
-    come_up(workers, 1, recorded)
-    workers.close()
-    monkeypatch.setattr(ray_private, "lives", lambda actor: False)
-    workers_of(pool).ask_for(1)
-    assert len(recorded.actors) == 2
 
 
 @pytest.mark.parametrize(

@@ -8,21 +8,12 @@ from typing import Any
 
 from raychains.chain.chain import Chain
 from raychains.core.sample import Sample, SampleMeta, tensors_sha256
-from raychains.core.spec import ChainSpec, Part
+from raychains.core.spec import ChainSpec
 from raychains.planning import Arm, Comparison, events
-from raychains.samplers import KINDS
-from raychains.schedules import Cyclical, Schedule
+from raychains.schedules import Cyclical
 from raychains.store import ChainStore, Storage
 from raychains.tasks import Task
-
-
-def chain_spec(task: Task, sampler: str, schedule: Schedule, settings: Mapping[str, Any], **fields: Any) -> ChainSpec:
-    """A chain of its schedule's length, one step an epoch."""
-    part = Part(kind=sampler, revision=KINDS[sampler].revision, settings={"num_data": task.num_data, **settings})
-    fixed = {"steps_per_epoch": 1, "batch_size": 1, "seed": 3, "repeat": 0, "chain": 0}
-    return ChainSpec(
-        task=task.spec(), sampler=part, schedule=schedule.part(), steps=schedule.steps, **{**fixed, **fields}
-    )
+from tests.chain.chain_cases import chain_spec
 
 
 def arm_of(name: str, *chains: ChainSpec) -> Arm:

@@ -135,11 +135,16 @@ def test_retention_that_fails_does_not_fail_the_checkpoint(shaky: tuple[Faulty, 
     assert len(root.names(f"chains/{SPEC.digest}/checkpoints")) == 2, "the next one makes up for it"
 
 
-def test_listings_that_come_late_hide_samples_for_a_while_and_invent_none(tmp_path: Path) -> None:
+def late(folder: Path) -> tuple[Faulty, ChainStore, list[float]]:
+    """A chain's store that lists files by a clock, which is the last."""
     now = [0.0]
     handler, filesystem = faulty(lambda: now[0])
+    return handler, ChainStore(Storage(folder / "store", filesystem, patience=QUICK), SPEC.digest), now
+
+
+def test_listings_that_come_late_hide_samples_for_a_while_and_invent_none(tmp_path: Path) -> None:
+    handler, store, now = late(tmp_path)
     handler.unlisted_for = 10.0
-    store = ChainStore(Storage(tmp_path / "store", filesystem, patience=QUICK), SPEC.digest)
     store.begin(SPEC, 1, {"from_step": 0})
     store.publish_sample(sample(0), 1, {})
     store.publish_checkpoint({"step": 5}, 5, 1)
@@ -157,9 +162,7 @@ def test_listings_that_come_late_hide_samples_for_a_while_and_invent_none(tmp_pa
 
 
 def test_an_index_made_from_a_late_listing_does_not_make_the_chain_finished(tmp_path: Path) -> None:
-    now = [0.0]
-    handler, filesystem = faulty(lambda: now[0])
-    store = ChainStore(Storage(tmp_path / "store", filesystem, patience=QUICK), SPEC.digest)
+    handler, store, now = late(tmp_path)
     store.publish_sample(sample(0), 1, {})
     handler.unlisted_for = 10.0
     now[0] = 20.0

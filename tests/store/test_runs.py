@@ -30,21 +30,13 @@ def test_names_that_could_leave_the_store_are_refused_before_anything_is_written
 
 
 @pytest.mark.parametrize("name", ["a", "digits-1a2b3c4d", "A.b_c-9", "0", "x" * 100, "a..b"])
-def test_plain_names_are_taken_as_they_are(name: str, tmp_path: Path) -> None:
+def test_a_plan_comes_back_and_plain_names_are_taken_as_they_are(name: str, tmp_path: Path) -> None:
     run = RunStore(Storage(tmp_path), name)
-    run.write_plan({})
-    assert run.exists() and (tmp_path / "runs" / name / "plan.json").is_file()
-    assert (
-        run.location() == f"{tmp_path}/runs/{name}"
-        and run.location("report.html") == f"{tmp_path}/runs/{name}/report.html"
-    )
-
-
-def test_a_plan_comes_back_without_its_format_number(tmp_path: Path) -> None:
-    run = RunStore(Storage(tmp_path), "a")
     assert not run.exists()
     run.write_plan({"comparison": {"arms": [1, "θ"]}})
-    assert run.exists() and run.plan() == {"comparison": {"arms": [1, "θ"]}}
+    assert run.plan() == {"comparison": {"arms": [1, "θ"]}}, "without its format's number"
+    assert run.exists() and (tmp_path / "runs" / name / "plan.json").is_file()
+    assert run.location() == f"{tmp_path}/runs/{name}"
 
 
 @pytest.mark.parametrize("number", [0, 2, 99, "1", None, True])
@@ -101,11 +93,6 @@ def test_a_missing_run_suggests_the_nearest(tmp_path: Path) -> None:
         RunStore(Storage(tmp_path), name).write_plan({})
     with refused("run", "did you mean 'digits-1a2b3c4d'"):
         RunStore(Storage(tmp_path), "digits-1a2b3c4e").plan()
-
-
-def test_a_missing_run_in_an_empty_store_says_that_there_are_none(tmp_path: Path) -> None:
-    with refused("run", "digits", "none yet", str(tmp_path)):
-        RunStore(Storage(tmp_path), "digits").plan()
 
 
 def test_tables_come_back_and_what_was_never_written_is_none(tmp_path: Path) -> None:

@@ -41,35 +41,17 @@ def test_samples_up_to_the_checkpoint_stay_and_those_behind_it_go(store: ChainSt
     assert values(store) == [1, 1, 1, 2, 2] and store.finished(5)
 
 
-def test_a_zombie_that_writes_late_adds_nothing(store: ChainStore) -> None:
+def test_a_zombies_late_files_are_taken_before_its_successors_checkpoint_only(store: ChainStore) -> None:
+    """Its successor began behind that step, so the path that it continues is the zombie's own."""
     begin(store, 1, 0)
     publish(store, 0, 1, value=1)
-    publish(store, 1, 1, value=1)
     begin(store, 2, 10)
-    publish(store, 2, 1, value=1)
-    publish(store, 3, 1, value=1)
+    for index in (1, 2, 3):
+        publish(store, index, 1, value=1)
     assert values(store) == [1, 1] and not store.finished(3)
     publish(store, 2, 2, value=2)
     publish(store, 4, 1, value=1)
     assert values(store) == [1, 1, 2] and not store.finished(4)
-
-
-def test_a_zombies_late_file_is_taken_before_the_checkpoint_only(store: ChainStore) -> None:
-    """Its successor began behind that step, so the path that it continues is the zombie's own."""
-    begin(store, 1, 0)
-    begin(store, 2, 30)
-    publish(store, 2, 1, value=1)
-    assert values(store) == [1]
-
-
-def test_an_attempt_that_dies_before_its_first_sample_supersedes_all_the_same(store: ChainStore) -> None:
-    begin(store, 1, 0)
-    for index in range(4):
-        publish(store, index, 1, value=1)
-    begin(store, 2, 10)
-    begin(store, 3, 10)
-    publish(store, 2, 3, value=3)
-    assert values(store) == [1, 1, 3]
 
 
 def test_a_torn_successor_does_not_bring_the_superseded_file_back(store: ChainStore) -> None:
@@ -144,23 +126,17 @@ def test_an_index_from_before_the_newest_attempt_is_not_used(store: ChainStore) 
     assert not store.finished(3) and values(store) == [1, 1] and store.seconds() == 10.0
 
 
-@pytest.mark.parametrize("keep", [0.0, 0.5, 0.99])
-def test_a_torn_index_is_none(store: ChainStore, keep: float) -> None:
+@pytest.mark.parametrize("keep", [0.0, 0.5, 0.99, None], ids=str)
+def test_a_torn_index_and_one_without_a_stamp_are_none(store: ChainStore, keep: float | None) -> None:
     publish(store, 0)
     store.publish_progress([record(1)], 1, 1)
     store.finish()
+    expected = store.records(), store.progress()
     for name in ("samples.parquet", "progress.parquet"):
         data = store.root.read(f"chains/{SPEC.digest}/{name}")
-        store.root.publish(f"chains/{SPEC.digest}/{name}", data[: int(len(data) * keep)])
-    assert len(store.records()) == 1 and store.finished(1) and len(store.progress()) == 1
-
-
-def test_an_index_without_a_stamp_is_none(store: ChainStore) -> None:
-    publish(store, 0)
-    store.finish()
-    expected = store.records()
-    store.root.publish(f"chains/{SPEC.digest}/samples.parquet", parquet_codec.encode(table_of([{"file": "another's"}])))
-    assert store.records() == expected
+        others = parquet_codec.encode(table_of([{"file": "another's"}]))
+        store.root.publish(f"chains/{SPEC.digest}/{name}", others if keep is None else data[: int(len(data) * keep)])
+    assert (store.records(), store.progress()) == expected and len(expected[0]) == 1 and store.finished(1)
 
 
 def test_an_index_with_altered_bytes_is_none_or_says_the_same(store: ChainStore) -> None:
@@ -189,19 +165,8 @@ def test_an_index_of_a_newer_format_is_refused(store: ChainStore, monkeypatch: p
 # Checkpoints and progress
 
 
-def test_a_superseded_checkpoint_is_not_gone_on_from(store: ChainStore) -> None:
+def test_a_superseded_checkpoint_is_not_gone_on_from_and_drops_no_other(store: ChainStore) -> None:
     """Or the next attempt would begin behind samples that nobody draws again."""
-    begin(store, 1, 0)
-    store.publish_checkpoint(state(10), 10, 1)
-    begin(store, 2, 10)
-    store.publish_checkpoint(state(30), 30, 1)
-    assert store.newest_checkpoint()["step"] == 10
-    store.publish_checkpoint(state(20), 20, 2)
-    store.publish_checkpoint(state(40), 40, 1)
-    assert store.newest_checkpoint()["step"] == 20
-
-
-def test_a_zombie_drops_no_checkpoint_and_its_successor_drops_the_zombies(store: ChainStore) -> None:
     names = lambda: store.root.names(f"chains/{SPEC.digest}/checkpoints")  # noqa: E731
     begin(store, 1, 0)
     store.publish_checkpoint(state(10), 10, 1)
@@ -210,7 +175,9 @@ def test_a_zombie_drops_no_checkpoint_and_its_successor_drops_the_zombies(store:
         store.publish_checkpoint(state(step), step, 1)
     assert len(names()) == 4 and store.newest_checkpoint()["step"] == 10
     store.publish_checkpoint(state(20), 20, 2)
-    assert names() == ["0000000010-1.safetensors", "0000000020-2.safetensors"]
+    assert names() == ["0000000010-1.safetensors", "0000000020-2.safetensors"], "its successor drops the zombie's"
+    store.publish_checkpoint(state(40), 40, 1)
+    assert store.newest_checkpoint()["step"] == 20
 
 
 def test_the_newest_cycle_end_is_kept_besides_the_last_two(store: ChainStore) -> None:
@@ -239,13 +206,6 @@ def test_checkpoints_passed_over_are_told_one_by_one(store: ChainStore) -> None:
     assert store.newest_checkpoint(warn=lambda *what: told.append(what)) is None
     assert [Path(file).name for file, _ in told] == ["0000000030-1-cycle.safetensors", "0000000020-1.safetensors"]
     assert all(Path(file).is_file() and reason and "\n" not in reason for file, reason in told)
-
-
-def test_without_somebody_to_tell_the_log_names_the_file(store: ChainStore, caplog: pytest.LogCaptureFixture) -> None:
-    store.publish_checkpoint(state(10), 10, 1)
-    tear(store, "checkpoints/0000000010-1.safetensors", 0.5)
-    assert store.newest_checkpoint() is None
-    assert "0000000010-1.safetensors" in caplog.text
 
 
 def test_a_sample_in_a_checkpoints_place_is_passed_over(store: ChainStore) -> None:
