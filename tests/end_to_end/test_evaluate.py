@@ -159,8 +159,6 @@ def test_kept_predictions_are_not_made_again_and_probabilities_may_be_an_array(
         (["--measures", "diversty"], "did you mean 'diversity'"),
         (["--weights", "harmonics"], "did you mean 'harmonic'"),
         (["--views", "chain"], "views must be of all, chains"),
-        (["--weights", "truncated"], "weights must be equal, harmonic or stacking for task digits"),
-        (["--name", "mine"], "--name must be left out of an evaluation, got 'mine': results lie in the run's folder"),
         (["--store", "elsewhere"], "--store must be left out, got 'elsewhere': the run's path names it"),
         (["--bins", "0"], "--bins must be an integer in \\[1, 1000\\], got 0"),
         (["--keep-predictions", "some"], "--keep-predictions must be one of all, auto, none"),
@@ -179,19 +177,9 @@ def test_a_wrong_wish_is_one_line_and_costs_no_results(
 
 
 def test_a_density_has_the_mass_that_each_cycle_explored(evaluated: rc.Result) -> None:
-    result = sampling.sample(
-        tasks.make("two-modes", sharp=0.3, flat=0.6),
-        sampler="csgld",
-        steps=4_000,
-        cycles=4,
-        lr=0.01,
-        exploration=0.25,
-        chains=1,
-        repeats=2,
-        store=evaluated.store.root.uri,
-        name="density",
-        concurrent=1,
-    )
+    settings: dict[str, Any] = {"sampler": "csgld", "steps": 4_000, "cycles": 4, "lr": 0.01, "exploration": 0.25}
+    settings |= {"chains": 1, "repeats": 2, "store": evaluated.store.root.uri, "concurrent": 1}
+    result = sampling.sample(tasks.make("two-modes", sharp=0.3, flat=0.6), name="density", **settings)
     rc.evaluate(result.path, weights=["truncated"], measures=["diagnostics", "reference"])
     weights = result.store.table("weights").to_pandas()
     assert len(weights) == 8 and np.allclose(weights.groupby("repeat")["weight"].sum(), 1)

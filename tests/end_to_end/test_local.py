@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 import raychains as rc
-from raychains import tasks
 from raychains.cli import main
 from tests.checks import refused
+from tests.end_to_end.test_start import trained as network_trained
 from tests.pool import unpaged
 
 SHORT = ("--epochs", "20", "--chains", "2", "--draws", "10", "--batch-size", "50")
@@ -20,18 +20,10 @@ SHORT = ("--epochs", "20", "--chains", "2", "--draws", "10", "--batch-size", "50
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Checkpoints of digits' network after one and eight epochs of SGD."""
-    folder, task = tmp_path_factory.mktemp("trained"), tasks.make("digits")
-    model, files = task.build_model(seed=0, lanes=1), []
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    for epoch in range(8):
-        for batch in task.epoch(seed=epoch, batch_size=50):
-            optimizer.zero_grad()
-            task.backward(model, batch, torch.Generator())
-            optimizer.step()
-        if epoch in (0, 7):
-            files.append(str(folder / f"epoch{epoch}.pt"))
-            torch.save(model.state_dict(), files[-1])
-    return files
+    folder = tmp_path_factory.mktemp("trained")
+    for epoch, state in zip(range(8), network_trained(seed=0), strict=False):
+        torch.save(state, folder / f"epoch{epoch}.pt")
+    return [str(folder / f"epoch{epoch}.pt") for epoch in (0, 7)]
 
 
 def test_every_checkpoint_has_a_coefficient_in_the_terminal_the_table_and_the_page(

@@ -3,6 +3,7 @@ else."""
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import threading
 from pathlib import Path
@@ -226,24 +227,16 @@ def test_metrics_of_ones_own_stand_beside_the_built_in_ones(
     with caplog.at_level("WARNING"):
         (measured,) = split.measure([split.reduce([split.predict(tensors, 0)], 0)])
     assert np.isnan(measured["odd"]) and measured["mae"] > 0 and "metric odd could not be computed" in caplog.text
+    a = rc.Metric(name="a", label="A", better="lower")
     for wrong, line in (
-        ([3], "metrics must be raychains.Metric objects with a function of=, got 3"),
-        (
-            [rc.Metric(name="a", label="A", better="lower")],
-            "metrics must be raychains.Metric objects with a function of=",
-        ),
-        ([rc.Metric(name="nll", label="A", better="lower", of=len)], "metrics must have names of their own"),
-        (
-            [rc.Metric(name="a", label="A", better="lower", of=lambda rows: rows["x"])],
-            "metrics: a must return a number of the rows",
-        ),
-        (
-            [rc.Metric(name="a", label="A", better="lower", of=lambda rows: rows)],
-            "metrics: a must return a number of the rows",
-        ),
+        (3, "metrics must be raychains.Metric objects with a function of=, got 3"),
+        (a, "metrics must be raychains.Metric objects with a function of="),
+        (dataclasses.replace(a, name="nll", of=len), "metrics must have names of their own"),
+        (dataclasses.replace(a, of=lambda rows: rows["x"]), "metrics: a must return a number of the rows"),
+        (dataclasses.replace(a, of=lambda rows: rows), "metrics: a must return a number of the rows"),
     ):
         with refused(line):
-            made(metrics=wrong)
+            made(metrics=[wrong])
 
 
 class Counts(nn.Linear):
@@ -276,20 +269,8 @@ def test_state_that_no_checkpoint_holds_is_refused_before_ray_starts_unless_the_
     assert "not exact on resume" in page and "--no-exact" in page
     monkeypatch.chdir(folder)
     Path("counting_task.py").write_text(OWN_COUNTING)
-    command = [
-        "run",
-        "--task",
-        "counting_task:make",
-        "--lr",
-        ".01",
-        "--epochs",
-        "40",
-        "--batch-size",
-        "8",
-        "--store",
-        store,
-    ]
-    assert main(command) == 2
+    command = "run --task counting_task:make --lr .01 --epochs 40 --batch-size 8 --store"
+    assert main([*command.split(), store]) == 2
     said = capsys.readouterr().err.strip().splitlines()[-1]
     assert "uses state that no checkpoint holds (Net.seen)" in said and "pass --no-exact, which" in said
 

@@ -44,6 +44,14 @@ BLOCKS: dict[str, Callable[[Names], bool]] = {
 LONG = {"docs/how-to/local-learning-coefficient.md 1"}
 
 
+def run_page(page: str) -> Iterator[Names]:
+    """Run a page's blocks of Python from top to bottom; after each, the variables so far."""
+    names: Names = {}
+    for code in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), flags=re.S):
+        exec(compile(code, page, "exec"), names)
+        yield names
+
+
 @pytest.mark.parametrize("block", [pytest.param(b, marks=[pytest.mark.long] if b in LONG else []) for b in BLOCKS])
 def test_python_runs_as_written(block: str) -> None:
     page, number = block.split()
@@ -55,11 +63,8 @@ def test_python_runs_as_written(block: str) -> None:
 
 
 def test_python_on_the_page_on_own_loops_runs_from_top_to_bottom() -> None:
-    page = (ROOT / "docs" / "how-to" / "own-loop.md").read_text(encoding="utf-8")
-    names: Names = {}
     losses: list[float] = []
-    for code in re.findall(r"```python\n(.*?)```", page, flags=re.S):
-        exec(compile(code, "own-loop.md", "exec"), names)
+    for names in run_page("how-to/own-loop.md"):
         assert losses or (names["p"].shape == (500, 3) and len(names["samples"]) == 12)
         losses.append(float(names.get("loss", 0.0)))
         assert all(t.isfinite().all() for sample in names["samples"] for t in sample.values())
@@ -69,10 +74,7 @@ def test_python_on_the_page_on_own_loops_runs_from_top_to_bottom() -> None:
 
 @pytest.mark.long
 def test_python_on_the_page_on_estimators_runs_from_top_to_bottom() -> None:
-    page = (ROOT / "docs" / "how-to" / "scikit-learn.md").read_text(encoding="utf-8")
-    names: Names = {}
-    for code in re.findall(r"```python\n(.*?)```", page, flags=re.S):
-        exec(compile(code, "scikit-learn.md", "exec"), names)
+    *_, names = run_page("how-to/scikit-learn.md")
     assert len(names["mean"]) == len(names["y_test"]) and names["bounds"].shape == (len(names["y_test"]), 2)
 
 
@@ -82,9 +84,7 @@ def test_python_on_the_page_on_notebooks_runs_from_top_to_bottom(
 ) -> None:
     monkeypatch.setenv("MPLBACKEND", "agg")
     page = (ROOT / "docs" / "get-started" / "notebooks.md").read_text(encoding="utf-8")
-    names: Names = {}
-    for code in re.findall(r"```python\n(.*?)```", page, flags=re.S):
-        exec(compile(code, "notebooks.md", "exec"), names)
+    *_, names = run_page("get-started/notebooks.md")
     shown = re.findall(r"```text\n(.*?)```", page, flags=re.S)[0].splitlines()
     printed = capsys.readouterr().out.splitlines()
     assert [re.sub(r"\d+\.\d+", "…", line) for line in shown[:2]] == [

@@ -6,13 +6,11 @@ import math
 
 import numpy as np
 import pytest
-import torch
-from torchmetrics.functional.classification import binary_calibration_error
 
 from raychains.evaluation import calibration_error, metrics
 from raychains.evaluation.evaluation import Rows
 from tests.checks import refused
-from tests.evaluation.cases import Array, rows_of, softmax_samples, tied_rows, top_class_rows, torchmetrics_error
+from tests.evaluation.cases import rows_of, softmax_samples, tied_rows, top_class_rows, torchmetrics_error
 
 CASES = [softmax_samples(s, classes=c, sharpness=h) for s, c, h in ((0, 7, 2.0), (1, 3, 0.5), (2, 20, 8.0))]
 EACH = pytest.mark.parametrize("rows", [rows_of(*case) for case in CASES], ids=["7 classes", "3 blunt", "20 sharp"])
@@ -21,16 +19,10 @@ BINS = pytest.mark.parametrize("bins", [1, 8, 15])
 
 @EACH
 @BINS
-def test_equal_width_errors_equal_torchmetrics(rows: Rows, bins: int) -> None:
+def test_equal_width_columns_equal_a_loop_and_their_error_torchmetrics(rows: Rows, bins: int) -> None:
     diagram = calibration_error.equal_width(rows, bins)
     assert calibration_error.expected_error(diagram) == pytest.approx(torchmetrics_error(rows, bins, "l1"), abs=1e-12)
     assert calibration_error.expected_error(diagram) == pytest.approx(metrics.ece(rows, bins), abs=1e-12)
-
-
-@EACH
-@BINS
-def test_equal_width_columns_equal_a_loop(rows: Rows, bins: int) -> None:
-    diagram = calibration_error.equal_width(rows, bins)
     right = rows["prediction"] == rows["label"]
     assert diagram.count.sum() == len(right)
     for b in range(bins):
@@ -106,18 +98,6 @@ def test_few_rows_and_rows_alike_have_the_error_that_is_seen_at_once(diagram: ob
 
 
 # Class by class
-
-
-@pytest.mark.parametrize("case", CASES, ids=["7 classes", "3 blunt", "20 sharp"])
-@BINS
-def test_classwise_error_equals_the_mean_of_torchmetrics_over_classes(case: tuple[Array, Array], bins: int) -> None:
-    p, labels = case[0].mean(0), case[1]
-    each = [
-        binary_calibration_error(torch.from_numpy(p[:, k].copy()), torch.from_numpy((labels == k) * 1), n_bins=bins)
-        for k in range(p.shape[1])
-    ]
-    found = calibration_error.classwise_error(calibration_error.classwise_sums(p, labels, bins))
-    assert found == pytest.approx(float(np.mean(each)), abs=1e-12)
 
 
 def test_classwise_sums_of_shards_add_up() -> None:

@@ -17,7 +17,6 @@ from raychains.evaluation.moments import (
     fit,
     gaussian_w2,
     moment_distances,
-    moved,
     sd_ratio,
     w2,
 )
@@ -47,17 +46,6 @@ def test_w2_equals_scipys_matrix_square_roots(dim: int) -> None:
         assert gaussian_w2(away, c, target, np.linalg.cholesky(target)) == pytest.approx(exact, rel=1e-8)
         one, other = gaussian(away + 7, c), gaussian(np.full(dim, 7), target)
         assert (w2(one, other), w2(other, one)) == pytest.approx((exact, exact), rel=1e-8), "it is symmetric"
-
-
-def test_w2_of_a_stack_is_that_of_each() -> None:
-    rng = np.random.default_rng(1)
-    away = rng.normal(size=(4, 2, 3))
-    stack = np.stack([[random_covariance(rng, 3) for _ in range(2)] for _ in range(4)])
-    got = gaussian_w2(away, stack, COVARIANCE, np.linalg.cholesky(COVARIANCE))
-    assert got.shape == (4, 2)
-    for i in range(4):
-        for j in range(2):
-            assert got[i, j] == pytest.approx(w2_by_sqrtm(away[i, j], stack[i, j], COVARIANCE), rel=1e-8)
 
 
 def blocks(count: int = 4, draws: int = 50, lanes: int = 3) -> list[torch.Tensor]:
@@ -156,7 +144,6 @@ def test_moments_refuse_what_has_no_answer() -> None:
 
 CENTRE = np.array([1.0, -2.0, 5.0])
 AWAY = np.array([0.25, -0.5, 0.125])
-COVARIANCE = np.array([[2.0, -0.6, 0.1], [-0.6, 0.5, 0.0], [0.1, 0.0, 1.5]])
 
 
 class Drawn:
@@ -173,13 +160,6 @@ def drawn_blocks() -> list[np.ndarray]:
     """Draws [draws, lanes, dim]."""
     rng = np.random.default_rng(0)
     return [CENTRE + AWAY + rng.normal(size=(n, 2, 3)) @ np.diag([1.0, 2.0, 0.5]) for n in (40, 7, 100)]
-
-
-def test_sums_about_one_point_become_those_about_another() -> None:
-    draws, unit = drawn_blocks()[0], np.eye(3)
-    here = GaussianMoments(mean=CENTRE, covariance=unit).predict({"theta": draws}, 0)
-    there = GaussianMoments(mean=CENTRE + AWAY, covariance=unit).predict({"theta": draws}, 0)
-    np.testing.assert_allclose(moved(here, AWAY), there, rtol=1e-9, atol=1e-9)
 
 
 def test_everything_but_the_spread_is_what_a_gaussian_of_the_same_moments_gives() -> None:

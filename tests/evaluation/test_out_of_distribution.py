@@ -148,6 +148,7 @@ def test_fingerprints_tell_preparations_and_labels_apart() -> None:
     ]
     assert len({s.fingerprint for s in splits}) == len(splits)
     assert outside(images).fingerprint == splits[1].fingerprint
+    assert Classification(**plain, labels=labels, classes=3).fingerprint == splits[3].fingerprint
 
 
 def test_network_and_inputs_go_to_the_device_that_is_named() -> None:

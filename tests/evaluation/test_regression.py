@@ -208,12 +208,12 @@ def test_weights_count_like_repetitions_of_samples() -> None:
 # Noise that depends on the input, and scales
 
 
-def gaussian_case(samples: int = SAMPLES) -> tuple[Regression, list[dict[str, torch.Tensor]], np.ndarray, np.ndarray]:
+def gaussian_case() -> tuple[Regression, list[dict[str, torch.Tensor]], np.ndarray, np.ndarray]:
     """A split whose network gives σ, samples, and their μ and σ, each [S, n], in double precision."""
     g = torch.Generator().manual_seed(3)
     x, y = torch.randn(40, 3, generator=g), torch.randn(40, generator=g).double().numpy()
     model = nn.Linear(3, 2)
-    states = [{n: torch.randn(t.shape, generator=g) for n, t in model.state_dict().items()} for _ in range(samples)]
+    states = [{n: torch.randn(t.shape, generator=g) for n, t in model.state_dict().items()} for _ in range(SAMPLES)]
     raw = np.stack([x.double().numpy() @ s["weight"].double().numpy().T + s["bias"].double().numpy() for s in states])
     split = Regression(model=model, inputs=x, targets=y, noise=OutputNoise(floor=0.01), fingerprint="f", scale=7.5)
     return split, states, raw[..., 0], np.log1p(np.exp(raw[..., 1])) + 0.01
@@ -235,19 +235,6 @@ def test_a_network_that_gives_its_noise_is_scipys_mixture() -> None:
     pit = stats.norm.cdf(y, means, sigmas).mean(0)
     for level in (0.5, 0.9, 0.95):
         assert found[f"coverage_{100 * level:.0f}"] == np.mean(np.abs(pit - 0.5) <= level / 2)
-
-
-def test_a_single_gaussian_has_its_closed_forms() -> None:
-    """NLL of the mixture and of its moments are one; the CRPS is σ(z(2Φ(z) − 1) + 2φ(z) − 1/√π) (Gneiting & Raftery
-    2007)."""
-    split, states, (means,), (sigmas,) = gaussian_case(1)
-    y = split.targets[:, 0]
-    (found,) = split.summarise(evaluated(split, states))
-    nll = -stats.norm.logpdf(y, means, sigmas).mean()
-    assert found["nll"] == pytest.approx(nll, rel=1e-5) and found["nll_gaussian"] == pytest.approx(nll, rel=1e-5)
-    z = (y - means) / sigmas
-    score = sigmas * (z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - 1 / math.sqrt(math.pi))
-    assert found["crps"] == pytest.approx(score.mean(), rel=1e-5)
 
 
 def test_metrics_on_the_original_scale_are_those_of_predictions_there() -> None:

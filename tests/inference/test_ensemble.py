@@ -295,9 +295,8 @@ def test_half_precision_is_the_networks_alone(kind: str, chunk: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_that_the_network_needs_moves_with_it(kind: str, chunk: Any) -> None:
     found, _ = built(kind, chunk=chunk)
-    out = found.to("meta")(
-        KINDS[kind][1](7).to("meta")
-    )  # a tensor left behind would not mix with those of another device
+    # A tensor left behind would not mix with those of another device.
+    out = found.to("meta")(KINDS[kind][1](7).to("meta"))
     assert all(t.is_meta and len(t) == 7 for t in out)
 
 
@@ -357,25 +356,23 @@ def test_bytes_are_scaled_and_normalised_and_floats_taken_as_prepared() -> None:
 def test_samples_that_do_not_fit_are_refused() -> None:
     networks = draws(KINDS["mlp"][0], 2)
     model, (a, b) = networks[0], states(networks)
-    with refused("samples", "layers.0.bias"):
-        PosteriorPredictive(model, [a, {n: t for n, t in b.items() if n != "layers.0.bias"}])
-    with refused("samples", "layers.0.bias", "[9]", "[8]"):
-        PosteriorPredictive(model, [a, {**b, "layers.0.bias": torch.zeros(9)}])
-    with refused("samples", "layers.0.bias", "[9]", "[8]"):
-        PosteriorPredictive(model, [{**s, "layers.0.bias": torch.zeros(9)} for s in (a, b)])
-    with refused("samples", "at least one"):
-        PosteriorPredictive(model, [])
+    name, nine = "layers.0.bias", {"layers.0.bias": torch.zeros(9)}
     stacked = {n: torch.stack([a[n], b[n]]) for n in a}
-    with refused("samples", "layers.0.bias"):
-        PosteriorPredictive(model, {n: t for n, t in stacked.items() if n != "layers.0.bias"})
-    with refused("samples", "other"):
-        PosteriorPredictive(model, {**stacked, "other": torch.zeros(2)})
     scalar = draws(KINDS["batchnorm"][0], 2)
     counted = {n: torch.stack([s[n] for s in states(scalar)]) for n in scalar[0].state_dict()}
-    with refused("samples", "0, 2"):
-        PosteriorPredictive(scalar[0], {**counted, "norm.num_batches_tracked": torch.tensor(1)})
-    with refused("samples", "1, 2"):
-        PosteriorPredictive(model, {**stacked, "layers.0.bias": stacked["layers.0.bias"][:1]})
+    wrong: list[tuple[nn.Module, Any, tuple[str, ...]]] = [
+        (model, [a, {n: t for n, t in b.items() if n != name}], (name,)),
+        (model, [a, {**b, **nine}], (name, "[9]", "[8]")),
+        (model, [{**a, **nine}, {**b, **nine}], (name, "[9]", "[8]")),
+        (model, [], ("at least one",)),
+        (model, {n: t for n, t in stacked.items() if n != name}, (name,)),
+        (model, {**stacked, "other": torch.zeros(2)}, ("other",)),
+        (scalar[0], {**counted, "norm.num_batches_tracked": torch.tensor(1)}, ("0, 2",)),
+        (model, {**stacked, name: stacked[name][:1]}, ("1, 2",)),
+    ]
+    for network, samples, words in wrong:
+        with refused("samples", *words):
+            PosteriorPredictive(network, samples)
 
 
 def test_settings_out_of_range_are_refused() -> None:

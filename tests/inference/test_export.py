@@ -39,6 +39,18 @@ def images() -> Tensor:
     return rc.make_task("digits").splits()["test"].inputs[:200]  # type: ignore[attr-defined]
 
 
+def network(tensors: dict[str, Tensor]) -> nn.Module:
+    """The digits' network with these parameters."""
+    made = MLP(64, (100, 100), 10)
+    made.load_state_dict(tensors)
+    return made
+
+
+def agree(wanted: Any, images: Tensor, *posteriors: rc.PosteriorPredictive) -> None:
+    for posterior in posteriors:
+        np.testing.assert_allclose(posterior(images).probabilities, wanted, rtol=0, atol=1e-6)
+
+
 def networks_of(result: rc.Result, arm: str | None = None) -> list[nn.Module]:
     """The digits' networks with each sample's parameters, read straight from the store."""
     made: list[nn.Module] = []
@@ -46,8 +58,7 @@ def networks_of(result: rc.Result, arm: str | None = None) -> list[nn.Module]:
     for spec in (arms[arm] if arm else result.comparison.arms[0]).chains[0]:
         store = ChainStore(result.store.root, spec.digest)
         for record in store.records():
-            made.append(MLP(64, (100, 100), 10))
-            made[-1].load_state_dict(codec.decode(store.read_sample(record.file))[0])
+            made.append(network(codec.decode(store.read_sample(record.file))[0]))
     return made
 
 
@@ -125,9 +136,7 @@ def test_first_takes_the_samples_of_a_view(run: rc.Result, images: Tensor, tmp_p
     exported = run.export(str(tmp_path / "p"), first=3)
     every = networks_of(run)
     wanted = expected([every[0], every[4], every[1]], images)  # chain, chain, chain: two have four samples each
-    np.testing.assert_allclose(
-        rc.PosteriorPredictive.load(exported.path)(images).probabilities, wanted["probabilities"], atol=1e-6
-    )
+    agree(wanted["probabilities"], images, rc.PosteriorPredictive.load(exported.path))
     with refused("first", "9", "[1, 8]"):
         run.export(str(tmp_path / "q"), first=9)
 
@@ -147,7 +156,7 @@ def test_arms_and_groups_are_chosen(tmp_path: Path, images: Tensor) -> None:
     for arm in compared.comparison.arms[1:]:
         path = compared.export(str(tmp_path / arm.name), arm.name).path
         wanted = expected(networks_of(compared, arm.name), images)["probabilities"]
-        np.testing.assert_allclose(rc.PosteriorPredictive.load(path)(images).probabilities, wanted, atol=1e-6)
+        agree(wanted, images, rc.PosteriorPredictive.load(path))
 
 
 def test_two_variables_are_samples_alike(tmp_path: Path, images: Tensor) -> None:
@@ -156,11 +165,7 @@ def test_two_variables_are_samples_alike(tmp_path: Path, images: Tensor) -> None
     )
     found = rc.PosteriorPredictive.load(result.export(str(tmp_path / "p")).path)
     assert {r.meta.variable for _, r in select(result.store.root, result.comparison).records} == {"theta", "anchor"}
-    np.testing.assert_allclose(found(images).probabilities, run_of(result, images), rtol=0, atol=1e-6)
-
-
-def run_of(result: rc.Result, images: Tensor) -> Any:
-    return expected(networks_of(result), images)["probabilities"]
+    agree(expected(networks_of(result), images)["probabilities"], images, found)
 
 
 # Last-layer inference
@@ -179,13 +184,9 @@ def test_what_was_not_sampled_is_stored_once(tmp_path: Path, images: Tensor) -> 
     stacked, shared = file.tensors(exported.path, about, "cpu")
     assert {n: t.shape[0] for n, t in stacked.items()} == {"layers.4.weight": 8, "layers.4.bias": 8}
     assert all(torch.equal(shared[n], base[n]) for n in shared)
-    wholes = []
-    for tensors in select(partial.store.root, partial.comparison).stored():
-        wholes.append(MLP(64, (100, 100), 10))
-        wholes[-1].load_state_dict({**base, **tensors})
+    wholes = [network({**base, **t}) for t in select(partial.store.root, partial.comparison).stored()]
     wanted = expected(wholes, images)["probabilities"]
-    for found in (rc.PosteriorPredictive.load(exported.path), partial.posterior()):
-        np.testing.assert_allclose(found(images).probabilities, wanted, rtol=0, atol=1e-6)
+    agree(wanted, images, rc.PosteriorPredictive.load(exported.path), partial.posterior())
     np.testing.assert_allclose(partial.predict(images), wanted, rtol=0, atol=1e-6)
 
 
@@ -194,8 +195,7 @@ def test_what_was_not_sampled_has_the_chains_precision(tmp_path: Path, images: T
     settings: dict[str, Any] = {"init_from": str(tmp_path / "half.safetensors"), "sample_only": ("layers.4.*",)}
     partial = digits(tmp_path / "store", precision="fp64", **settings)
     loaded = rc.PosteriorPredictive.load(partial.export(str(tmp_path / "p")).path)
-    for found in (loaded, partial.posterior()):
-        np.testing.assert_allclose(found(images.double()).probabilities, partial.predict(images), rtol=0, atol=1e-6)
+    agree(partial.predict(images), images.double(), loaded, partial.posterior())
 
 
 def test_each_chains_other_layers_are_those_of_its_own_member(tmp_path: Path, images: Tensor) -> None:
@@ -209,13 +209,11 @@ def test_each_chains_other_layers_are_those_of_its_own_member(tmp_path: Path, im
         head = ChainStore(root, chain.digest).sample(record.file)[0]
         assert set(head) == {"layers.4.weight", "layers.4.bias"}
         bases.append(base["layers.0.weight"])
-        wholes.append(MLP(64, (100, 100), 10))
-        wholes[-1].load_state_dict({**base, **head})
+        wholes.append(network({**base, **head}))
     assert len(wholes) == 8 and not torch.equal(bases[0], bases[1])  # the first draws of all chains come first
     wanted = expected(wholes, images)["probabilities"]
     np.testing.assert_allclose(heads.predict(images), wanted, rtol=0, atol=1e-6)
-    exported = rc.PosteriorPredictive.load(heads.export(str(tmp_path / "p")).path)
-    np.testing.assert_allclose(exported(images).probabilities, wanted, rtol=0, atol=1e-6)
+    agree(wanted, images, rc.PosteriorPredictive.load(heads.export(str(tmp_path / "p")).path))
 
 
 # The command
@@ -231,7 +229,7 @@ def test_the_command_writes_the_runs_name_and_says_how_to_load_it(
     prefix, _, code = second.partition(": ")
     assert prefix == "load it"
     loaded = eval(code, {"raychains": rc})
-    np.testing.assert_allclose(loaded(images).probabilities, run.predict(images), rtol=0, atol=1e-6)
+    agree(run.predict(images), images, loaded)
     assert main(["export", run.path]) == 2
     said = capsys.readouterr().err
     assert said.startswith("raychains: --to must be a new file") and said.count("\n") == 1

@@ -16,7 +16,6 @@ from rich.console import Console
 
 import raychains as rc
 from raychains.api.result import Result
-from raychains.planning import Comparison
 from raychains.plotting.layout import panels
 from raychains.plotting.style import Drawing, as_svg
 from raychains.report import notebook, run_page
@@ -47,32 +46,28 @@ def swept_digits(tmp_path: Path) -> rc.SweepResult:
     return rc.SweepResult(folder, {})
 
 
-def unfinished(folder: Path, comparison: Comparison) -> Result:
-    store = RunStore(Storage(folder), "begun")
-    store.write_plan({"command": "run", "comparison": comparison.to_json(), "notes": []})
-    return rc.load(store.location())
-
-
 def test_the_text_is_short_and_has_the_tables_values(digits: Result) -> None:
     lines = repr(digits).splitlines()
     arms = digits.comparison.arms
     suspicions = digits.suspicions()
-    assert (
-        len(lines) <= 6 + len(suspicions)
-        and 0 < len(suspicions) <= 3
-        and lines[0] == f"Result 'small': task digits, {len(arms)} arms"
-    )
+    assert len(lines) <= 6 + len(suspicions) and 0 < len(suspicions) <= 3
+    assert lines[0] == f"Result 'small': task digits, {len(arms)} arms"
     assert lines[-1].strip() == digits.path
     table = digits.table()
     for line, arm in zip(lines[1:4], arms, strict=False):
         assert line.strip().startswith(f"{arm.label}: Error (%) {table.loc[arm.name, 'Error (%)']}, NLL (nats) ")
     assert lines[4].strip() == f"and {len(arms) - 3} more arm{'s' * (len(arms) > 4)}"
+    failed = Result(digits.store, digits.comparison, {"0" * 40: "ValueError: no"})
+    assert repr(failed).splitlines()[0].endswith("arms, 1 chain failed")
 
 
-def test_the_text_of_a_run_without_results_says_so(tmp_path: Path) -> None:
-    result = unfinished(tmp_path, runs.single())
+def test_the_text_of_a_run_without_results_says_so_and_its_table_has_dashes(tmp_path: Path) -> None:
+    store = RunStore(Storage(tmp_path), "begun")
+    store.write_plan({"command": "run", "comparison": runs.single().to_json(), "notes": []})
+    result = rc.load(store.location())
     assert repr(result).splitlines()[1:] == ["  not evaluated yet", f"  {result.path}"]
     assert "not evaluated yet" in repr([result]), "within another object, too"
+    assert set(result.table().iloc[0]) == {"–"} and result.table(full=True)["error"].isna().all()
     (Path(result.path) / "results.parquet").write_bytes(b"no parquet")
     assert "damaged" in repr(result) and len(repr(result).splitlines()) == 1
     assert result._repr_html_() is None, "a notebook falls back to the text"
@@ -88,11 +83,6 @@ def test_a_compact_table_and_one_of_numbers(digits: Result) -> None:
     assert full["error"].dtype.kind == full["error_se"].dtype.kind == "f"
     mine = digits.results().query("arm == @name")["nll"]
     assert full.loc[name, "nll"] == pytest.approx(mine.mean())
-
-
-def test_an_arm_without_results_has_dashes(tmp_path: Path) -> None:
-    result = unfinished(tmp_path, runs.single())
-    assert set(result.table().iloc[0]) == {"–"} and result.table(full=True)["error"].isna().all()
 
 
 def test_figures_are_those_of_the_page(digits: Result) -> None:
@@ -176,11 +166,6 @@ def test_a_notebook_displays_figures_and_show_all_of_them(digits: Result, monkey
     assert shown.count("data:image/svg+xml;base64,") == len(digits.figures) and "<table" in shown
     formats, _ = DisplayFormatter().format(digits.figures["reliability"])
     assert "prefers-color-scheme: dark" in formats["image/svg+xml"]
-
-
-def test_failed_chains_are_named(digits: Result) -> None:
-    result = Result(digits.store, digits.comparison, {"0" * 40: "ValueError: no"})
-    assert repr(result).splitlines()[0].endswith("arms, 1 chain failed")
 
 
 def test_a_density_shows_its_draws(tmp_path: Path) -> None:

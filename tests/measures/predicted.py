@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from raychains.evaluation.classification import Classification, OutOfDistribution
 from raychains.evaluation.evaluation import Evaluation, gather
-from raychains.measures import Context
+from raychains.measures import Context, Tables, named
 from raychains.planning import Comparison
 from raychains.planning.views import Request, ViewKey, ViewResult
 from raychains.store import RunStore, Storage
@@ -95,6 +95,7 @@ class Predicted:
             for a, g in self.groups
         }
         self.asked: list[str] = []
+        self.tables: Tables = {}
 
     def context(self, split: str = "test", **settings: Any) -> Context:
         given = {"groups": self.groups, "evaluate": self.evaluate, "predictions": self.predictions}
@@ -126,6 +127,12 @@ class Predicted:
 
     def predictions(self, arm: int, group: int) -> Iterator[np.ndarray[Any, Any]]:
         return iter(self.blocks("test", arm, group))
+
+    def measured(self, name: str, **settings: Any) -> Predicted:
+        """The run itself, with the tables of a measure, which are stored."""
+        self.tables = named(name).tables(self.context(**settings))
+        self.write(self.tables)
+        return self
 
     def write(self, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         """As `raychains evaluate` stores them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import arviz_stats
 import numpy as np
@@ -14,6 +15,7 @@ from raychains.api import arviz_export
 from raychains.api.arviz_export import to_arviz
 from raychains.core.spec import digest_of
 from raychains.evaluation import mcmc_diagnostics
+from raychains.measures import Context
 from raychains.schedules import Constant, Cyclical
 from raychains.store.caches import Predictions
 from raychains.tasks.gaussian import Gaussian
@@ -25,11 +27,22 @@ from tests.measures.made import Made, N, classifier, data, drawn, linear, regres
 TASK = Gaussian(covariance=[[2.0, -0.6], [-0.6, 0.5]], mean=[1.0, -2.0])
 
 
+def of_density(context: Context, *arm: str, **given: Any) -> Any:
+    return to_arviz(context.store.root, context.comparison, context.task, *arm, **given)
+
+
+def of_network(run: Made, predicted: bool = False, **given: Any) -> Any:
+    """A made run's samples, with what they predict of the test split."""
+    if predicted:
+        given |= {"predictions": run.predictions(0, 0), "evaluation": run.task.splits()["test"]}
+    return to_arviz(run.root, run.comparison, run.task, selection=run.select(0, 0), **given)
+
+
 def test_a_densitys_draws_come_back_with_their_diagnostics(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     chains = [rng.normal(size=(650, 1, 2)).cumsum(0) / 9 for _ in range(3)]
     context = stored(tmp_path, TASK, chains, schedule=Constant(lr=0.25, steps=650))
-    found = to_arviz(context.store.root, context.comparison, TASK)
+    found = of_density(context)
     theta = found.posterior["theta"]
     assert theta.dims == ("chain", "draw", "coordinate")
     values = np.stack(chains)[:, :, 0]
@@ -54,32 +67,25 @@ def test_lanes_are_repeats_and_cycles_are_told(tmp_path: Path) -> None:
     context = stored(
         tmp_path, TwoModes(), [theta], schedule=schedule, sampler="emcmc", variables={"anchor": [anchor]}, eta=0.5
     )  # fmt: skip
-    found = to_arviz(context.store.root, context.comparison, context.task)
+    found = of_density(context)
     assert found.posterior["theta"].dims == ("chain", "draw", "repeat", "coordinate")
     assert found.sample_stats["lp"].dims == ("chain", "draw", "repeat")
     assert found.sample_stats["cycle"].values[0].tolist() == np.repeat(range(4), 10).tolist()
-    other = to_arviz(context.store.root, context.comparison, context.task, variable="anchor")
+    other = of_density(context, variable="anchor")
     assert np.array_equal(other.posterior["anchor"].values[0], anchor) and "lp" not in other.sample_stats
     with refused("variable", "anchr", "anchor"):
-        to_arviz(context.store.root, context.comparison, context.task, variable="anchr")
+        of_density(context, variable="anchr")
     with refused("arm", "other"):
-        to_arviz(context.store.root, context.comparison, context.task, "other")
+        of_density(context, "other")
     with refused("group", "0"):
-        to_arviz(context.store.root, context.comparison, context.task, group=1)
+        of_density(context, group=1)
 
 
 def test_networks_come_as_numbers_with_the_likelihood_of_every_example(tmp_path: Path) -> None:
     task = classifier()
     run = Made(tmp_path, task, [(c, k, "theta", drawn(20 * c + k, task)) for k in range(12) for c in range(2)])
     evaluation = task.splits()["test"]
-    found = to_arviz(
-        run.root,
-        run.comparison,
-        task,
-        selection=run.select(0, 0),
-        predictions=run.predictions(0, 0),
-        evaluation=evaluation,
-    )
+    found = of_network(run, predicted=True)
     assert found.posterior["projection"].dims == ("chain", "draw", "direction")
     log_p = found.log_likelihood["log_p_label"]
     assert log_p.dims == ("chain", "draw", "example") and log_p.shape == (2, 12, N)
@@ -92,7 +98,7 @@ def test_networks_come_as_numbers_with_the_likelihood_of_every_example(tmp_path:
     assert arviz_stats.ess(found)["norm"].item() == pytest.approx(
         float(mcmc_diagnostics.ess(found.posterior["norm"].values))
     )
-    alone = to_arviz(run.root, run.comparison, task, selection=run.select(0, 0))
+    alone = of_network(run)
     assert set(alone.children) == {"posterior", "sample_stats"} and "p_label" not in alone.posterior
     assert np.array_equal(alone.posterior["projection"].values, found.posterior["projection"].values)
     with refused("selection", "network"):
@@ -119,21 +125,19 @@ def test_parameters_come_by_name_with_their_dims(tmp_path: Path) -> None:
     task = classifier(batchnorm=True)
     drawn_of = {(c, k): drawn(20 * c + k, task) for k in range(6) for c in range(2)}
     run = Made(tmp_path, task, [(c, k, "theta", tensors) for (c, k), tensors in drawn_of.items()])
-    split = task.splits()["test"]
-    given = {"selection": run.select(0, 0), "predictions": run.predictions(0, 0), "evaluation": split}
-    found = to_arviz(run.root, run.comparison, task, parameters=["2.*", "0.bias"], **given)
+    found = of_network(run, predicted=True, parameters=["2.*", "0.bias"])
     assert set(found.posterior) == {"2.weight", "2.bias", "0.bias"}
     weight = found.posterior["2.weight"]
     assert weight.dims[:2] == ("chain", "draw") and weight.shape == (2, 6, 3, 6)
     for (c, k), tensors in drawn_of.items():
         assert np.array_equal(weight.values[c, k], tensors["2.weight"].numpy())
     assert found.sample_stats["step"].values.tolist() == [list(range(6))] * 2
-    as_before = to_arviz(run.root, run.comparison, task, **{**given, "predictions": run.predictions(0, 0)})
+    as_before = of_network(run, predicted=True)
     before = as_before.log_likelihood["log_p_label"].values
     assert found.log_likelihood["log_p_label"].values == pytest.approx(before, rel=1e-6)
     assert np.array_equal(found.observed_data["label"], as_before.observed_data["label"])
     assert "posterior_predictive" not in as_before.children and set(as_before.posterior) > {"norm", "projection"}
-    alone = to_arviz(run.root, run.comparison, task, parameters="0.bias", selection=run.select(0, 0))
+    alone = of_network(run, parameters="0.bias")
     assert set(alone.children) == {"posterior", "sample_stats"}
     assert arviz_stats.rhat(found)["2.weight"].shape == (3, 6)
 
@@ -144,8 +148,7 @@ def test_targets_are_drawn_with_the_samples_probabilities(tmp_path: Path) -> Non
     tensors = drawn(0, task)
     run = Made(tmp_path, task, [(0, k, "theta", tensors) for k in range(draws)])
     split = task.splits()["test"]
-    given = {"predictions": run.predictions(0, 0), "evaluation": split, "parameters": "bias"}
-    labels = to_arviz(run.root, run.comparison, task, selection=run.select(0, 0), **given).posterior_predictive["label"]
+    labels = of_network(run, predicted=True, parameters="bias").posterior_predictive["label"]
     assert labels.dims == ("chain", "draw", "example") and labels.shape == (1, draws, N)
     p = np.exp(np.concatenate([split.predict(tensors, s) for s in range(split.shards)]).astype(float))
     shares = np.stack([(labels.values[0] == c).mean(0) for c in range(3)], axis=1)
@@ -156,9 +159,7 @@ def test_targets_are_drawn_with_the_samples_probabilities(tmp_path: Path) -> Non
 def test_a_regressions_targets_and_likelihood(tmp_path: Path) -> None:
     task, draws = regression(), 300
     run = Made(tmp_path, task, [(0, k, "theta", linear(1.0, 2.0)) for k in range(draws)])
-    split = task.splits()["test"]
-    given = {"predictions": run.predictions(0, 0), "evaluation": split, "parameters": "*"}
-    found = to_arviz(run.root, run.comparison, task, selection=run.select(0, 0), **given)
+    found = of_network(run, predicted=True, parameters="*")
     assert set(found.posterior) == {"weight", "bias"} and found.posterior["weight"].shape == (1, draws, 1, 4)
     x, y = (t.double().numpy() for t in data(1))
     mean = x @ linear(1.0, 2.0)["weight"].double().numpy()[0]
@@ -172,20 +173,19 @@ def test_a_regressions_targets_and_likelihood(tmp_path: Path) -> None:
 def test_patterns_that_match_nothing_or_too_much_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = classifier()
     run = Made(tmp_path, task, [(0, k, "theta", drawn(k, task)) for k in range(9)])
-    given = {"selection": run.select(0, 0)}
     with refused("parameters", "wieght*", "did you mean 'weight'"):
-        to_arviz(run.root, run.comparison, task, parameters=["bias", "wieght*"], **given)
+        of_network(run, parameters=["bias", "wieght*"])
     with refused("parameters", "match"):
-        to_arviz(run.root, run.comparison, task, parameters=[], **given)
+        of_network(run, parameters=[])
     with refused("variable", "anchor", "theta"):
-        to_arviz(run.root, run.comparison, task, parameters="*", variable="anchor", **given)
+        of_network(run, parameters="*", variable="anchor")
     monkeypatch.setattr(arviz_export, "MOST", 100)
     with refused("parameters", "at most 100 numbers", "108"):  # 9 draws of 4 × 3
-        to_arviz(run.root, run.comparison, task, parameters="weight", **given)
-    assert to_arviz(run.root, run.comparison, task, parameters="bias", **given).posterior["bias"].size == 27
+        of_network(run, parameters="weight")
+    assert of_network(run, parameters="bias").posterior["bias"].size == 27
     context = stored(tmp_path / "density", TASK, [np.zeros((9, 1, 2))])
     with refused("parameters", "density"):
-        to_arviz(context.store.root, context.comparison, TASK, parameters="theta")
+        of_density(context, parameters="theta")
 
 
 def test_arviz_draws_a_runs_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,4 +208,4 @@ def test_without_the_extra_one_line_names_it(tmp_path: Path, monkeypatch: pytest
     context = stored(tmp_path, TASK, [np.zeros((9, 1, 2))])
     monkeypatch.setitem(sys.modules, "arviz_base", None)
     with refused("arviz", "pip install 'raychains"):
-        to_arviz(context.store.root, context.comparison, TASK)
+        of_density(context)

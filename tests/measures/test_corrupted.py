@@ -11,13 +11,11 @@ import pytest
 import torch
 from torch import nn
 
-from raychains import measures
 from raychains.data.cifar10_c import corrupted as read
 from raychains.evaluation.classification import Classification
 from raychains.evaluation.evaluation import Evaluation
 from raychains.inference.run_data import RunData
 from raychains.measures import corrupted
-from raychains.report.figures import FIGURES
 from tests.checks import refused
 from tests.measures import predicted
 from tests.measures.predicted import Predicted
@@ -65,51 +63,42 @@ def splits(root: Path) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Predicted, measures.Tables]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Predicted:
     folder = tmp_path_factory.mktemp("corrupted")
     published(folder)
-    run = Predicted(folder, splits(folder))  # type: ignore[arg-type]
-    tables = measures.named("corrupted").tables(run.context())
-    run.write(tables)
-    return run, tables
+    return Predicted(folder, splits(folder)).measured("corrupted")  # type: ignore[arg-type]
 
 
-def test_rows_are_the_metrics_of_each_file_by_arm(run: tuple[Predicted, measures.Tables]) -> None:
-    it, tables = run
-    rows = {(r["arm"], r["group"], r["corruption"], r["severity"]): r for r in tables["corrupted"]}
-    assert len(rows) == len(tables["corrupted"]) == 4 * (1 + 3 * 5)
-    assert {r["corruption"] for r in tables["corrupted"]} == {"none", *KINDS}, "frost has no file"
-    for (arm, group), kind, severity in itertools.product(it.groups, KINDS, (1, 4)):
-        row = rows[it.comparison.arms[arm].name, group, kind, severity]
-        p = it.probabilities(f"corrupted:{kind}:{severity}", arm, group).mean(0)
-        labels = read(kind, severity, it.store.root.location(), images=IMAGES).labels.numpy()
+def test_rows_are_the_metrics_of_each_file_by_arm(run: Predicted) -> None:
+    rows = {(r["arm"], r["group"], r["corruption"], r["severity"]): r for r in run.tables["corrupted"]}
+    assert len(rows) == len(run.tables["corrupted"]) == 4 * (1 + 3 * 5)
+    assert {r["corruption"] for r in run.tables["corrupted"]} == {"none", *KINDS}, "frost has no file"
+    assert len(run.asked) == len(set(run.asked)) == 1 + 3 * 5, "every split once"
+    for (arm, group), kind, severity in itertools.product(run.groups, KINDS, (1, 4)):
+        row = rows[run.comparison.arms[arm].name, group, kind, severity]
+        p = run.probabilities(f"corrupted:{kind}:{severity}", arm, group).mean(0)
+        labels = read(kind, severity, run.store.root.location(), images=IMAGES).labels.numpy()
         assert row["error"] == pytest.approx(np.mean(p.argmax(1) != labels))
         assert row["nll"] == pytest.approx(-np.log(p[np.arange(IMAGES), labels]).mean(), rel=1e-6)
         assert row["ece"] != row["error"] and row["repeat"] == group
-    clean = rows[it.comparison.arms[0].name, 1, "none", 0]
-    assert clean["nll"] == rows[it.comparison.arms[0].name, 1, "fog", 1]["nll"]
+    clean = rows[run.comparison.arms[0].name, 1, "none", 0]
+    assert clean["nll"] == rows[run.comparison.arms[0].name, 1, "fog", 1]["nll"]
 
 
-def test_means_by_type_are_those_over_the_severities(run: tuple[Predicted, measures.Tables]) -> None:
-    it, tables = run
-    by_type = {(r["arm"], r["group"], r["corruption"]): r for r in tables["corrupted_types"]}
-    assert len(by_type) == len(tables["corrupted_types"]) == 4 * (3 + 1)
-    name = it.comparison.arms[1].name
+def test_means_by_type_are_those_over_the_severities(run: Predicted) -> None:
+    by_type = {(r["arm"], r["group"], r["corruption"]): r for r in run.tables["corrupted_types"]}
+    assert len(by_type) == len(run.tables["corrupted_types"]) == 4 * (3 + 1)
+    name = run.comparison.arms[1].name
     for metric in ("error", "nll", "ece_mass"):
         each = {
             k: np.mean([
-                r[metric] for r in tables["corrupted"] if (r["arm"], r["group"], r["corruption"]) == (name, 1, k)
+                r[metric] for r in run.tables["corrupted"] if (r["arm"], r["group"], r["corruption"]) == (name, 1, k)
             ])
             for k in KINDS
         }  # fmt: skip
         for kind in KINDS:
             assert by_type[name, 1, kind][metric] == pytest.approx(each[kind])
         assert by_type[name, 1, "mean"][metric] == pytest.approx(np.mean(list(each.values())))
-
-
-def test_no_rows_of_examples_are_asked_for_and_every_split_once(run: tuple[Predicted, measures.Tables]) -> None:
-    it, _ = run
-    assert len(it.asked) == len(set(it.asked)) == 1 + 3 * 5
 
 
 def test_without_the_published_files_the_reason_is_one_line(tmp_path: Path) -> None:
@@ -125,23 +114,17 @@ def test_tasks_without_corruptions_are_told(tmp_path: Path) -> None:
     assert "no corrupted inputs" in str(corrupted.why_not(run.context()))
 
 
-def test_the_figure_shows_means_and_the_middle_half_of_the_types(run: tuple[Predicted, measures.Tables]) -> None:
-    it, tables = run
-    drawing = drawing_of(RunData(it.store, it.comparison), "corrupted")
+def test_the_figure_shows_means_and_the_middle_half_of_the_types(run: Predicted) -> None:
+    drawing = drawing_of(RunData(run.store, run.comparison), "corrupted")
     assert "3 types" in drawing.caption
     assert {"Error (%)", "ECE (%)", "Severity of the corruption"} <= nothing_covered(drawing)
-    name = it.comparison.arms[0].name
+    name = run.comparison.arms[0].name
     row = next(r for r in drawing.data if (r["arm"], r["severity"], r["metric"]) == (name, 3, "error"))
     each = [
         np.mean([
-            r["error"] for r in tables["corrupted"] if (r["arm"], r["corruption"], r["severity"]) == (name, k, 3)
+            r["error"] for r in run.tables["corrupted"] if (r["arm"], r["corruption"], r["severity"]) == (name, k, 3)
         ])
         for k in KINDS
     ]  # fmt: skip
     assert (row["mean"], row["low"], row["high"]) == pytest.approx((np.mean(each), *np.quantile(each, [0.25, 0.75])))
     assert row["types"] == 3
-
-
-def test_there_is_no_figure_without_the_table(tmp_path: Path) -> None:
-    run = Predicted(tmp_path, {"test": lambda: predicted.labelled(0, 9)})
-    assert FIGURES["corrupted"](RunData(run.store, run.comparison)) is None

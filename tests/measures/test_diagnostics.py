@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy.signal import lfilter
 from torch import nn
 
 from raychains.core.sample import Sample
@@ -27,17 +26,11 @@ from raychains.store import ChainStore, Storage
 from raychains.tasks.gaussian import Gaussian
 from raychains.tasks.mixture import AXIS, VARIANCE, Mixture25
 from raychains.tasks.two_modes import TwoModes
+from tests.evaluation.test_diagnostics import ar1
 from tests.measures.densities import stored
 from tests.measures.made import Made, N, classifier, data, drawn
 from tests.measures.predicted import labelled, outside, sample
 from tests.orchestration.worlds import chain_spec, meta
-
-
-def ar1(rng: np.random.Generator, rho: float, chains: int, draws: int, lanes: int = 1) -> Array:
-    """Stationary AR(1), [chains, draws, lanes], of unit variance: its ESS is n(1−ρ)/(1+ρ)."""
-    noise = rng.normal(size=(chains, draws, lanes))
-    noise[:, 1:] *= np.sqrt(1 - rho**2)
-    return lfilter([1.0], [1.0, -rho], noise, axis=1)
 
 
 def followed(values: Array, cycle: Array | None = None) -> Followed:
@@ -55,7 +48,7 @@ def rows(values: Array, schedule: Any = None, cycle: Array | None = None) -> lis
 
 def test_an_autoregressions_rows_hold_its_known_ess_and_error() -> None:
     """A sum over about 15 lags has the relative standard error √(2·31/n) = 4.4 %: 4 of them."""
-    first, second = rows(ar1(np.random.default_rng(0), 0.6, 4, 8000, lanes=2))
+    first, second = rows(ar1(np.random.default_rng(0), 0.6, (4, 8000, 2)))
     exact = 32_000 * 0.4 / 1.6
     for row in (first, second):
         assert row["bulk_ess"] == pytest.approx(exact, rel=0.18)
@@ -151,14 +144,11 @@ def test_traces_are_thinned_evenly_and_keep_both_ends() -> None:
 
 
 def test_autocorrelation_is_the_mean_over_chains_about_their_own_means() -> None:
-    values = ar1(np.random.default_rng(0), 0.8, 2, 4000) + np.array([0.0, 50.0]).reshape(2, 1, 1)
+    values = ar1(np.random.default_rng(0), 0.8, (2, 4000, 1)) + np.array([0.0, 50.0]).reshape(2, 1, 1)
     found = {r["lag"]: r["value"] for r in correlated(followed(values), {"arm": "a"})}
     assert found[0] == 1
-    for lag in (1, 5, 10):
-        assert found[lag] == pytest.approx(0.8**lag, abs=0.08)
-    z = values[..., 0] - values[..., 0].mean(1, keepdims=True)
-    direct = [(z[:, : 4000 - k] * z[:, k:]).sum(1) / (z**2).sum(1) for k in found]
-    assert np.mean(direct, axis=1) == pytest.approx(list(found.values()), abs=1e-10)
+    each = mcmc_diagnostics.autocorrelation(values[..., 0], max(found))
+    assert each.mean(0)[list(found)] == pytest.approx(list(found.values()), abs=1e-10)
     assert correlated(followed(values[:, :3]), {}) == [] and correlated(followed(np.ones((1, 9, 1))), {}) == []
 
 

@@ -26,7 +26,7 @@ from raychains.evaluation import bootstrap
 from raychains.inference import hmc_reference
 from raychains.inference.run_data import RunData
 from raychains.measures import Context, agreement, fidelity
-from raychains.measures.predictive_distance import OfClasses, OfDensities
+from raychains.measures.predictive_distance import OfDensities
 from raychains.planning import methods
 from raychains.plotting.style import laid_out
 from raychains.report.figures import FIGURES
@@ -89,24 +89,6 @@ def test_chains_count_by_their_shares(run: Predicted) -> None:
     other = dataclasses.replace(context_of(run, None, weights=weights.tolist()), settings={})
     found = agreement._mean(other, 0, 0)
     np.testing.assert_allclose(found, np.einsum("s,snc->nc", weights, samples), atol=1e-6)
-
-
-def test_permuted_probabilities_have_known_numbers(run: Predicted) -> None:
-    """A reference whose two largest probabilities a, b are swapped never agrees, and is a − b away."""
-    own = run.probabilities("test", 0, 0).mean(0)
-    order = np.argsort(own, axis=1)
-    swapped, at = own.copy(), np.arange(N)
-    largest, second = own[at, order[:, -1]], own[at, order[:, -2]]
-    swapped[at, order[:, -1]], swapped[at, order[:, -2]] = second, largest
-    last = [r for r in tables(run, swapped)["fidelity"] if r["group"] == 0][2]
-    assert last["agreement"] == 0
-    assert last["total_variation"] == pytest.approx((largest - second).mean(), abs=1e-6)
-
-
-def test_hand_computed_numbers() -> None:
-    p = np.array([[0.7, 0.2, 0.1], [0.3, 0.4, 0.3]])
-    q = np.array([[0.5, 0.4, 0.1], [0.5, 0.3, 0.2]])
-    np.testing.assert_allclose(OfClasses(q).points(p), [[1, 0.2], [0, 0.2]])
 
 
 def densities(seed: int, draws: int = 7, examples: int = 3) -> Array:

@@ -10,10 +10,13 @@ import pytest
 from raychains import measures
 from raychains.cli import parse
 from raychains.core import registry
+from raychains.inference.run_data import RunData
 from raychains.measures.weights import WEIGHTINGS
 from raychains.planning.views import KINDS
 from raychains.report.figures import BUILT_IN, FIGURES
 from tests.checks import refused
+from tests.measures import predicted
+from tests.measures.predicted import Predicted
 
 
 def test_measures_are_the_modules_that_define_one_under_their_own_names() -> None:
@@ -23,6 +26,22 @@ def test_measures_are_the_modules_that_define_one_under_their_own_names() -> Non
         assert all(FIGURES[figure] is draw for figure, draw in measure.figures.items())
     with refused("measures", "diversty", "diversity"):
         measures.named("diversty")
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Predicted:
+    return Predicted(tmp_path, {"test": lambda: predicted.labelled(0, 9)})
+
+
+def test_no_figure_is_drawn_without_its_table(plain: Predicted) -> None:
+    empty = RunData(plain.store, plain.comparison)
+    assert not [f for name in measures.NAMES for f, draw in measures.named(name).figures.items() if draw(empty)]
+
+
+@pytest.mark.parametrize("name", ["agreement", "calibration", "ood"])
+def test_measures_of_classes_are_refused_without_any(name: str, plain: Predicted) -> None:
+    plain.task.predicts = "gaussian"
+    assert "small is no classification" in str(measures.named(name).why_not(plain.context()))
 
 
 def test_another_file_is_another_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,11 +57,7 @@ def test_table_3_costs_what_a_sum_by_hand_says(imagenet: Path) -> None:
     assert costs.gradients == budget.to_run == gradients == 614_960_160
     samples = 1 + 9 + 9 + 9
     assert costs.samples == samples
-    parameters, statistics, layers = (
-        25_557_032,
-        2 * 26_560,
-        53,
-    )  # BatchNorm: mean and variance per channel, and a counter
+    parameters, statistics, layers = 25_557_032, 2 * 26_560, 53  # BatchNorm's mean and variance, and a counter
     network = 4 * (parameters + statistics) + 8 * layers
     assert costs.sample_bytes == samples * network
     assert costs.checkpoint_bytes == 4 * 3 * (network + 4 * parameters)

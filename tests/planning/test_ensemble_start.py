@@ -75,15 +75,10 @@ def test_chains_without_the_ensembles_arm_have_the_same_members_and_digests() ->
 
 def test_options_of_the_chains_leave_their_members_alone_but_for_what_is_named() -> None:
     member = both().arms[0].chains[0][0]
-    others = {
-        "lr": 0.1,
-        "temperature": "sghmc=.5",
-        "cycles": 2,
-        "thinning": 7,
-        "samples_per_cycle": 1,
-        "weight_decay": 0.01,
-    }
-    changed = both(**others, schedule_settings=("ramp=.2",), sampler_settings=("noise_estimate=.01",))
+    others = {"lr": 0.1, "temperature": "sghmc=.5", "cycles": 2, "thinning": 7, "samples_per_cycle": 1}
+    changed = both(
+        **others, weight_decay=0.01, schedule_settings=("ramp=.2",), sampler_settings=("noise_estimate=.01",)
+    )
     assert changed.arms[0].chains[0][0] == member and changed.arms[1].chains != both().arms[1].chains
     arms = both(lr="deep-ensemble=.01,sghmc=.1").arms
     named = arms[0].chains[0][0]

@@ -102,9 +102,8 @@ def test_cifar_settings_are_the_papers(name: str, exploration: float, eta: float
     assert sam.spec.sampler.settings["rho"] == rho and bsam.schedule.at(1).lr == 0.5
     own = bsam.spec.sampler.settings
     assert own["weight_decay"] == pytest.approx(40 / 200_000) and (own["rho"], own["m_sharpness"]) == (0.01, 8)
-    assert (
-        bsam.schedule.at(1).temperature / 50_000 == 1 / 200_000
-    )  # w̃ has variance T/(N·s): every picture counts four times
+    # w̃ has variance T/(N·s): every picture counts four times.
+    assert bsam.schedule.at(1).temperature / 50_000 == 1 / 200_000
 
 
 def test_a_network_without_cycles_is_noisy_in_the_last_quarter_and_keeps_twenty_samples() -> None:

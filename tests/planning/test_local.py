@@ -50,16 +50,10 @@ def test_the_target_is_that_of_the_equivalence(task: Task, file: str) -> None:
     prior = priors.from_json(spec.prior.to_json())
     assert isinstance(prior, priors.Centred) and N * 4 / nbeta * prior.std**2 == pytest.approx(1.0)
     assert settings["warm_up"] == pytest.approx(0.2) and settings["samples"] == 80 and settings["noise_from"] == 0
-
-
-def test_without_gamma_there_is_no_prior_and_the_spec_is_that_of_a_plain_chain(task: Task, file: str) -> None:
-    (arm,) = planned(task, file, gamma=0.0).comparison.arms
-    assert arm.chains[0][0].prior is None and "prior" not in arm.chains[0][0].to_json()
-
-
-def test_psgld_freezes_its_preconditioner_where_the_burn_in_ends(task: Task, file: str) -> None:
-    (arm,) = planned(task, file, sampler="psgld", burn_in=5).comparison.arms
-    assert arm.chains[0][0].sampler.settings["freeze_preconditioner_after"] == 25
+    plain = planned(task, file, gamma=0.0).comparison.arms[0].chains[0][0]
+    assert plain.prior is None and "prior" not in plain.to_json(), "without γ it is that of a plain chain"
+    frozen = planned(task, file, sampler="psgld", burn_in=5).comparison.arms[0].chains[0][0]
+    assert frozen.sampler.settings["freeze_preconditioner_after"] == 25, "where the burn-in ends"
 
 
 @pytest.mark.parametrize(
@@ -99,15 +93,12 @@ def test_one_start_twice_is_refused_whatever_its_files_are_called(task: Task, fi
     assert len(planned(task, file, init_from=(file, other), groups=("weight", "bias")).comparison.arms) == 6
 
 
-def test_a_start_that_is_not_finite_is_refused(task: Task, file: str, tmp_path: Path) -> None:
+def test_a_start_that_is_not_finite_and_a_density_are_refused(task: Task, file: str, tmp_path: Path) -> None:
     broken = torch.load(file)
     broken["bias"][0] = math.nan
     torch.save(broken, tmp_path / "nan.pt")
     with refused("init_from must hold finite numbers", "nan.pt", "1 of 2 in 'bias'"):
         planned(task, file, init_from=(file, str(tmp_path / "nan.pt")))
-
-
-def test_a_density_is_refused(file: str) -> None:
     with refused("task", "mixture25", "density"):
         local(Local(task="mixture25", init_from=(file,)))
 

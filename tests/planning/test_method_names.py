@@ -41,12 +41,11 @@ WITH_DATA = (*NETWORKS, "mnist-", "blr-", "uci-", "image")
 )
 def test_every_method_samples_every_task(name: str, task: str) -> None:
     options = SHORT.get(task, {"steps": 120})
-    if METHODS[name].early_stop is not None and "steps" in options:
-        with refused("sampler must be another one", "no examples to hold out"):
-            resolved(name, task, **options)
-        return
-    if METHODS[name].last_epoch_measures and "steps" in options:
-        with refused("sampler must be another one", "laplace needs a network"):
+    held_out, measures = METHODS[name].early_stop is not None, METHODS[name].last_epoch_measures
+    if "steps" in options and (held_out or measures):
+        with refused(
+            "sampler must be another one", "no examples to hold out" if held_out else "laplace needs a network"
+        ):
             resolved(name, task, **options)
         return
     method = resolved(name, task, **options, init_from="none")
@@ -223,8 +222,6 @@ def test_a_name_that_is_its_own_schedule_has_only_that_ones_arms() -> None:
     assert [arm.label for arm in plan.arms] == [
         "cSGLD, 4 chains", "cSGLD, 1 chain", "Snapshot-SGD, 4 chains", "Snapshot-SGD, 1 chain",
     ]  # fmt: skip
-    with refused("schedule", "cyclical", "csgld", "linear"):
-        default_arms.run(Run(sampler="csgld", schedule="linear"))
     ramped = default_arms.compare(Compare(sampler=("csgld",), exploration=0.0, temperature_ramp=0.5)).comparison
     assert {arm.schedule for arm in ramped.arms} == {"cyclical"}, "no arm decreases, where that ramp leaves no room"
     with refused("schedule", "cyclic"):
@@ -245,14 +242,12 @@ def test_compared_schedules_beside_the_tables_have_a_parallel_arm_each() -> None
         ({"sampler_settings": ("eta",)}, ("sampler_settings", "NAME=VALUE", "'eta'")),
         ({"sampler_settings": ("eta=1", "eta=2")}, ("sampler_settings", "once")),
         ({"sampler_settings": ("etta=1",)}, ("sampler_settings", "etta", "did you mean 'eta'")),
-        ({"sampler_settings": ("eta=-1",)}, ("eta", "above 0", "-1")),
         ({"sampler_settings": ("update=both",)}, ("update", "'joint' or 'gibbs'", "both")),
         ({"schedule_settings": ("cicles=3",)}, ("schedule_settings", "cicles")),
         ({"task_settings": ("train=0",)}, ("train", "0")),
         ({"task_settings": ("trains=9",)}, ("task_settings", "trains")),
         ({"temperature_ramp": 1.5}, ("temperature_ramp", "1.5")),
         ({"temperature_ramp": 0.9, "exploration": 0.5}, ("temperature_ramp must leave", "0.9")),
-        ({"batchnorm": "freeze"}, ("batchnorm", "keep, reestimate, refuse, shared", "freeze")),
         ({"schedule": "linear", "final_lr": -1.0}, ("final_lr", "-1")),
     ],
 )  # fmt: skip
@@ -270,6 +265,5 @@ def test_members_of_an_ensemble_may_have_any_schedule_without_cycles() -> None:
     (arm,) = default_arms.run(Run(sampler="deep-ensemble", schedule="linear", lr=0.01)).comparison.arms
     assert arm.schedule == "linear" and arm.label.startswith("Deep ensemble linear")
     assert {spec.early_stop is not None for spec in arm.chains[0]} == {True}
-    for wrong in ({"sampler": "deep-ensemble", "schedule": "cyclical"}, {"sampler": "csgld", "schedule": "linear"}):
-        with refused("schedule must be", wrong["sampler"], wrong["schedule"]):
-            default_arms.run(Run(**wrong))
+    with refused("schedule must be", "deep-ensemble", "cyclical"):
+        default_arms.run(Run(sampler="deep-ensemble", schedule="cyclical"))

@@ -31,6 +31,12 @@ SMALL: dict[str, Any] = {"task": "digits", "repeats": 2, "cycles": 2, "batch_siz
 SMALL |= {"concurrent": 1, "evaluators": 1}  # as few processes as there can be
 
 
+def in_order(said: str, *texts: str) -> None:
+    """The lines have these texts one after another, and no control sequence of a terminal."""
+    at = [said.find(text) for text in texts]
+    assert -1 not in at and at == sorted(at) and "\x1b" not in said
+
+
 @pytest.mark.long
 def test_lines_on_standard_error_where_there_is_no_terminal(tmp_path: Path) -> None:
     code = "import raychains as rc; from raychains.report import run_page; run_page.write = lambda *_: None; "
@@ -38,16 +44,8 @@ def test_lines_on_standard_error_where_there_is_no_terminal(tmp_path: Path) -> N
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "Result\n", "standard output belongs to the script"
-    said = done.stderr
-    order = [
-        "digits: the plan",
-        "starting Ray on this machine",
-        "Ray is up: ",
-        "1 of 2 repeats: Error (%)",
-        "2 of 2 repeats",
-    ]
-    at = [said.find(text) for text in order]
-    assert -1 not in at and at == sorted(at) and "\x1b" not in said
+    begin = ("digits: the plan", "starting Ray on this machine", "Ray is up: ")
+    in_order(done.stderr, *begin, "1 of 2 repeats: Error (%)", "2 of 2 repeats")
 
 
 def test_lines_of_a_run_in_this_process(
@@ -56,15 +54,9 @@ def test_lines_of_a_run_in_this_process(
     monkeypatch.chdir(tmp_path)
     with unpaged():
         rc.run(chains=1, epochs=12, backend="process", **{k: v for k, v in SMALL.items() if k != "concurrent"})
-    said = capsys.readouterr()
-    order = [
-        "digits: the plan",
-        "in this process, without Ray: 1 slot of 1 CPU",
-        "1 of 2 repeats: Error",
-        "2 of 2 repeats",
-    ]
-    at = [said.err.find(text) for text in order]
-    assert -1 not in at and at == sorted(at) and "\x1b" not in said.err and said.out == ""
+    said, begin = capsys.readouterr(), ("digits: the plan", "in this process, without Ray: 1 slot of 1 CPU")
+    in_order(said.err, *begin, "1 of 2 repeats: Error", "2 of 2 repeats")
+    assert said.out == ""
 
 
 @pytest.mark.usefixtures("ray_session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
@@ -67,11 +66,3 @@ def test_axes_are_labelled_and_legends_cover_nothing(run: RunData) -> None:
     for name in NAMES:
         assert labels[name] <= nothing_covered(drawing_of(run, name))
         assert "of the first repeat" in drawing_of(run, name).caption
-
-
-def test_classifiers_have_none(tmp_path: Path) -> None:
-    comparison = runs.single()
-    run = RunData(runs.store_run(tmp_path, comparison), comparison)
-    assert [
-        make(run) for make in (regression_figures.intervals, regression_figures.pit, regression_figures.coverage)
-    ] == [None, None, None]

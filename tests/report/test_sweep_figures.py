@@ -13,13 +13,13 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from raychains.evaluation.evaluation import Metric
 from raychains.inference.sweep_data import Sweep
 from raychains.plotting.style import DARK, MUTED, PAPER, laid_out
 from raychains.report.sweep import curves, heat
+from tests.report.figures import nothing_covered
 from tests.report.swept import BETAS, FAILED, GRADIENTS, MS, SAMPLERS, STOPPED, WAITING, drawn, sweep, value
 
 NLL = Metric(name="nll", label="NLL", better="lower")
@@ -232,23 +232,8 @@ def test_random_points_are_dots_with_the_best_ringed_and_every_option_has_a_pane
 
 
 def test_legends_cover_nothing_and_all_lies_on_the_paper(main: tuple[Sweep, dict[str, Any]]) -> None:
-    _nothing_covered(main[1]["figure"], "map")
     made, random = sweep(SAMPLERS), drawn()
     others = [curves.cycles(made), curves.progress(made), heat.drawing(random), heat.options(random)]
-    for drawing in others:
+    for drawing in (main[1]["drawing"], *others):
         assert drawing is not None
-        with laid_out(drawing) as figure:
-            _nothing_covered(figure, drawing.name)
-
-
-def _nothing_covered(figure: Figure, name: str) -> None:
-    (legend,) = [one.get_window_extent() for one in figure.legends]
-    whole = figure.bbox
-    assert whole.x0 - 1 <= legend.x0 and legend.x1 <= whole.x1 + 1, name
-    for axis in figure.axes:
-        box = axis.get_tightbbox()
-        if not axis.axison and axis.get_label() != "corner":
-            continue
-        assert box is not None and not box.overlaps(legend), name
-        assert whole.x0 - 1 <= box.x0 and box.x1 <= whole.x1 + 1, name
-        assert whole.y0 - 1 <= box.y0 and box.y1 <= whole.y1 + 1, name
+        nothing_covered(drawing)

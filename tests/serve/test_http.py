@@ -132,30 +132,16 @@ def test_health_card_and_its_example(served: Served) -> None:
 
 
 def test_each_wrong_request_has_its_status_and_its_line(served: Served) -> None:
+    """One of each status; test_requests has all lines."""
     x = images()[:1].tolist()
     wrong = [
         (ask(f"{served.url}predict"), 404, "path must be one of /, /healthz"),
         (ask(served.url, method="DELETE"), 405, "method must be one of GET, HEAD, POST"),
         (ask(f"{served.url}healthz", {}), 405, "method must be one of GET, HEAD"),
-        (
-            ask(served.url, b"inputs=1", "application/x-www-form-urlencoded"),
-            415,
-            "Content-Type must be application/json",
-        ),
+        (ask(served.url, b"inputs=1", "text/plain"), 415, "Content-Type must be application/json"),
         (ask(served.url, b"{"), 400, "body must be JSON: "),
         (ask(served.url, {"inputs": [[1, 2]]}), 400, "inputs must have the shape [n, 64], got [1, 2]"),
-        (
-            ask(served.url, {"inputs": x * (FEW + 1)}),
-            413,
-            f"inputs must be at most {FEW} in one request, got {FEW + 1}",
-        ),
-        (ask(served.url, npy(np.full((1, 64), np.inf)), NPY), 400, "inputs must be finite numbers"),
-        (
-            ask(served.url, npy(np.array([{}]), allow_pickle=True), NPY),
-            400,
-            "inputs must be numbers of at most 64 bits",
-        ),
-        (ask(served.url, {"inputs": x, "intervals": 2}), 400, "intervals must be a probability between 0 and 1"),
+        (ask(served.url, {"inputs": x * (FEW + 1)}), 413, f"inputs must be at most {FEW} in one request"),
         (ask(f"{served.url}?level=1", npy(np.array(x)), NPY), 400, "unknown field 'level'"),
     ]
     for reply, status, line in wrong:
@@ -218,17 +204,11 @@ def test_each_wrong_command_line_has_its_line(
         taken.listen()
         port = str(taken.getsockname()[1])
         for words, line in [
-            (
-                ["nothing"],
-                "SOURCE must be an existing file of raychains export, or a run, STORE/runs/NAME, got 'nothing'",
-            ),
+            (["nothing"], "SOURCE must be an existing file of raychains export, or a run, STORE/runs/NAME, got "),
             ([f"{run.path}x"], "SOURCE must be one of the runs in "),
             ([run.path, "--arm", "x"], "--arm must be one of "),
             ([run.path, "--port", "0"], "--port must be an integer in [1, 65535], got 0"),
-            (
-                [run.path, "--port", port],
-                f"--port must be one that is free and may be used, got {port}: Address already in use",
-            ),
+            ([run.path, "--port", port], f"--port must be one that is free and may be used, got {port}: Address"),
             ([run.path, "--host", "192.0.2.1"], "--host must be an address of this machine, got '192.0.2.1'"),
             ([run.path, "--refresh", "10s"], "--refresh was removed in this version: use a new server"),
             ([run.path, "--batch-wait", "soon"], "--batch-wait must be a finite number above 0"),

@@ -76,10 +76,16 @@ def lying(shape: tuple[int, ...], dtype: str = "<f8") -> bytes:
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header
 
 
+NUMBERS = "inputs must be numbers of at most 64 bits"
+NESTED = f"{NUMBERS}, in lists of equal lengths"
+SINGLE = "inputs must be finite numbers that single precision holds"
+WHOLE = "body must be a whole .npy file, got one of another length than its header says"
+NOT_NPY = "body must be a .npy file, as numpy.save writes it"
+QUANTILES = "quantiles must be 1 to 100 numbers in [1e-06, 1 − 1e-06]"
 REFUSED: list[tuple[bytes, str, Accepted, int, str]] = [
     (b"", JSON, DIGITS, 400, "body must be JSON: Expecting value: line 1 column 1 (char 0)"),
-    (b"\xff\xfe", JSON, DIGITS, 400, "body must be JSON: 'utf-8' codec can't decode byte 0xff in position 0: invalid "
-                                     "start byte"),
+    (b"\xff\xfe", JSON, DIGITS, 400,
+     "body must be JSON: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
     (b"[" * 100_000, JSON, DIGITS, 400, "body must be JSON, got lists nested too deeply"),
     (b'{"inputs": [[1, 2, NaN]]}', JSON, DIGITS, 400, "body must be JSON: NaN is no number"),
     (b'{"inputs": [[1, 2, -Infinity]]}', JSON, DIGITS, 400, "body must be JSON: -Infinity is no number"),
@@ -89,23 +95,20 @@ REFUSED: list[tuple[bytes, str, Accepted, int, str]] = [
     (body(interval=0.9), JSON, DIGITS, 400, "unknown field 'interval': there are inputs, dtype, intervals, quantiles"),
     (body(inputs="x"), JSON, DIGITS, 400, "inputs must be a list with one entry for each input, got a text"),
     (body(inputs=[[1, 2, 3], [1]]), JSON, DIGITS, 400, "inputs must be lists of equal lengths"),
-    (body(inputs=[[1, 2, "3"]]), JSON, DIGITS, 400, "inputs must be numbers of at most 64 bits, in lists of equal "
-                                                    "lengths"),
-    (body(inputs=[[True, False, True]]), JSON, DIGITS, 400, "inputs must be numbers of at most 64 bits, in lists of "
-                                                            "equal lengths"),
-    (body(inputs=[[10**30, 1, 1]]), JSON, DIGITS, 400, "inputs must be numbers of at most 64 bits, in lists of equal "
-                                                       "lengths"),
+    (body(inputs=[[1, 2, "3"]]), JSON, DIGITS, 400, NESTED),
+    (body(inputs=[[True, False, True]]), JSON, DIGITS, 400, NESTED),
+    (body(inputs=[[10**30, 1, 1]]), JSON, DIGITS, 400, NESTED),
     (body(inputs=[]), JSON, DIGITS, 400, "inputs must hold at least one input, got the shape [0]"),
     (body(inputs=[[]]), JSON, DIGITS, 400, "inputs must hold at least one input, got the shape [1, 0]"),
     (body(inputs=GOOD * 5), JSON, DIGITS, 413, "inputs must be at most 4 in one request, got 5"),
     (body(inputs=[[1, 2]]), JSON, DIGITS, 400, "inputs must have the shape [n, 3], got [1, 2]"),
-    (body(inputs=[[1, 2, 1e39]]), JSON, DIGITS, 400, "inputs must be finite numbers that single precision holds"),
-    (b'{"inputs": [[1, 2, 1e999]]}', JSON, DIGITS, 400, "inputs must be finite numbers that single precision holds"),
-    (body(dtype="int64"), JSON, DIGITS, 400, f"inputs must be whole numbers in [{-2**63}, {2**63 - 1}] for the dtype "
-                                             "int64"),
+    (body(inputs=[[1, 2, 1e39]]), JSON, DIGITS, 400, SINGLE),
+    (b'{"inputs": [[1, 2, 1e999]]}', JSON, DIGITS, 400, SINGLE),
+    (body(dtype="int64"), JSON, DIGITS, 400,
+     f"inputs must be whole numbers in [{-2**63}, {2**63 - 1}] for the dtype int64"),
     (body(dtype="float64"), JSON, DIGITS, 400, "dtype must be one of float32, uint8, int64, got 'float64'"),
-    (body(inputs=[[[[0, 256], [1, 2]]]], dtype="uint8"), JSON, IMAGES, 400, "inputs must be whole numbers in [0, 255] "
-                                                                            "for the dtype uint8"),
+    (body(inputs=[[[[0, 256], [1, 2]]]], dtype="uint8"), JSON, IMAGES, 400,
+     "inputs must be whole numbers in [0, 255] for the dtype uint8"),
     (body(inputs=[[[[0, 25], [1, 2]]]]), JSON, IMAGES, 400,
      'dtype must be given for whole numbers: "uint8" for images as they are stored, or "float32" for prepared ones'),
     (body(inputs=[[0.5, 1]], dtype="float32"), JSON, TOKENS, 400, "inputs must be int64, got float64"),
@@ -113,31 +116,23 @@ REFUSED: list[tuple[bytes, str, Accepted, int, str]] = [
     (body(intervals=[0.9]), JSON, DIGITS, 400, "intervals must be a probability between 0 and 1, as in 0.9, got [0.9]"),
     (body(quantiles=[0.5]), JSON, DIGITS, 400, "quantiles must be left out for a classification: ask for intervals"),
     (body(intervals=0.9), JSON, LINE, 400, "intervals must be left out for a regression: ask for quantiles"),
-    (body(quantiles=[0.5, 1]), JSON, LINE, 400, "quantiles must be 1 to 100 numbers in [1e-06, 1 − 1e-06], got [0.5, "
-                                                "1]"),
-    (body(quantiles=[]), JSON, LINE, 400, "quantiles must be 1 to 100 numbers in [1e-06, 1 − 1e-06], got []"),
+    (body(quantiles=[0.5, 1]), JSON, LINE, 400, f"{QUANTILES}, got [0.5, 1]"),
+    (body(quantiles=[]), JSON, LINE, 400, f"{QUANTILES}, got []"),
     (body(), "text/plain", DIGITS, 415,
      "Content-Type must be application/json, or application/octet-stream for a .npy file, got 'text/plain'"),
-    (body(), NPY, DIGITS, 400, "body must be a .npy file, as numpy.save writes it"),
-    (b"PK\x03\x04", NPY, DIGITS, 400, "body must be a .npy file, as numpy.save writes it"),
-    (npy(np.asarray(GOOD))[:-1], NPY, DIGITS, 400, "body must be a whole .npy file, got one of another length than "
-                                                   "its header says"),
-    (npy(np.asarray(GOOD)) + b"x", NPY, DIGITS, 400, "body must be a whole .npy file, got one of another length than "
-                                                     "its header says"),
-    (lying((10**15, 3)), NPY, DIGITS, 400, "body must be a whole .npy file, got one of another length than its header "
-                                           "says"),
-    (lying((-1, -3)), NPY, DIGITS, 400, "body must be a whole .npy file, got one of another length than its header "
-                                        "says"),
-    (npy(np.array([{}], object), allow_pickle=True), NPY, DIGITS, 400, "inputs must be numbers of at most 64 bits, "
-                                                                       "got an array of 'object'"),
-    (npy(np.zeros((1, 3), complex)), NPY, DIGITS, 400, "inputs must be numbers of at most 64 bits, got an array of "
-                                                       "'complex128'"),
-    (npy(np.zeros((1, 3), "f4,f4")), NPY, DIGITS, 400, "inputs must be numbers of at most 64 bits, got an array of "
-                                                       "\"[('f0', '<f4'), ('f1', '<f4')]\""),
-    (npy(np.zeros((1, 3), bool)), NPY, DIGITS, 400, "inputs must be numbers of at most 64 bits, got an array of "
-                                                    "'bool'"),
+    (body(), NPY, DIGITS, 400, NOT_NPY),
+    (b"PK\x03\x04", NPY, DIGITS, 400, NOT_NPY),
+    (npy(np.asarray(GOOD))[:-1], NPY, DIGITS, 400, WHOLE),
+    (npy(np.asarray(GOOD)) + b"x", NPY, DIGITS, 400, WHOLE),
+    (lying((10**15, 3)), NPY, DIGITS, 400, WHOLE),
+    (lying((-1, -3)), NPY, DIGITS, 400, WHOLE),
+    (npy(np.array([{}], object), allow_pickle=True), NPY, DIGITS, 400, f"{NUMBERS}, got an array of 'object'"),
+    (npy(np.zeros((1, 3), complex)), NPY, DIGITS, 400, f"{NUMBERS}, got an array of 'complex128'"),
+    (npy(np.zeros((1, 3), "f4,f4")), NPY, DIGITS, 400,
+     f"{NUMBERS}, got an array of \"[('f0', '<f4'), ('f1', '<f4')]\""),
+    (npy(np.zeros((1, 3), bool)), NPY, DIGITS, 400, f"{NUMBERS}, got an array of 'bool'"),
     (npy(np.zeros((1, 3), int)), NPY, DIGITS, 400, "inputs must be float32, got int64"),
-    (npy(np.full((1, 3), np.nan)), NPY, DIGITS, 400, "inputs must be finite numbers that single precision holds"),
+    (npy(np.full((1, 3), np.nan)), NPY, DIGITS, 400, SINGLE),
     (npy(np.float64(3)), NPY, UNKNOWN, 400, "inputs must hold at least one input, got the shape []"),
     (npy(np.full((1, 2), 2**63, np.uint64)), NPY, TOKENS, 400, "inputs must be below 2^63"),
 ]  # fmt: skip
