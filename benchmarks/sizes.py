@@ -89,7 +89,7 @@ def main() -> None:
 def line(task: str, sampler: str) -> str:
     """One row of docs/how-to/cluster.md's table."""
     s = measure(task, sampler)
-    sizes = " | ".join(f"{b / 1e6:.3g} MB ({b / (4 * s.parameters):.2f} × 4 n)" for b in (s.sample, s.checkpoint))
+    sizes = " | ".join(f"{b / 1e6:.3g} MB ({b / (4 * s.parameters):.2f} × 4 P)" for b in (s.sample, s.checkpoint))
     return f"| `{task}` | `{sampler}` | {s.parameters:,} | {sizes} | {s.samples} | {s.gradients:,} |"
 
 

@@ -122,7 +122,7 @@ def test_add_a_likelihood(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys:
 @pytest.mark.long
 def test_add_a_measure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     follow("add-a-measure.md", folder, monkeypatch, drawn=("margins:MEASURE",))
-    run = folder / "runs" / "runs" / "first"
+    run = folder / "runs" / "runs" / "margins"
     margins_are_there(run)
     with unpaged():
         assert rc.evaluate(str(run), measures=["margins:MEASURE"]).figures["margins"].axes
