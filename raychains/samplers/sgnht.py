@@ -15,8 +15,8 @@ from raychains.samplers.thermostat import Thermostat
 
 
 class SGNHT(Thermostat):
-    """p ← e^{−f}·p − ((1−e^{−f})/f)·√(N·lr)·g + √(T·a₀·(1−e^{−2f})/f)·ξ;  f = z + a₀;
-    θ ← θ + √(lr/N)·p;  z ← z + κ·(p²/T − 1).
+    """With f = z + a₀: p ← e^{−f}·p − ((1−e^{−f})/f)·√(N·lr)·g + √(T·a₀·(1−e^{−2f})/f)·ξ;
+    θ ← θ + √(lr/N)·p; z ← z + κ·(p²/T − 1).
 
     Injected noise is constant and friction adapts: z, from 0, settles where friction takes away the heat of the
     gradient's noise (at lr·N·σ_g²/(2T) for sd σ_g of g's error), so that no estimate of that noise is needed. Friction
