@@ -111,7 +111,7 @@ class Common(Options):
     address: Text = None
     """Ray cluster to join, HOST:PORT; default RAY_ADDRESS, else Ray is started on this machine."""
     namespace: str = "raychains"
-    """Ray's namespace for the names of worker processes, such as raychains/NAME/chain-worker-0-1a2b3c."""
+    """Namespace in Ray of the names of worker processes, such as raychains/NAME/chain-worker-0-1a2b3c."""
     cpus_per_chain: Count = 1
     """CPU cores per chain, which are also its torch threads. --resume needs the same number."""
     gpus_per_chain: NotNegative = None
@@ -119,7 +119,7 @@ class Common(Options):
     if Ray has GPUs, else 0."""
     workers_per_chain: MaybeCount = None
     """Processes that run each chain together, each with cpus_per_chain and at most one GPU; the batch is divided among
-    them. With a given micro_batch, samples do not depend on the number."""
+    them. If micro_batch is given, samples are the same for any number of workers."""
     accelerator_type: Text = None
     """Type of GPU for chains, and for evaluators that use GPUs, by Ray's names: A100, H100, T4."""
     concurrent: MaybeCount = None
@@ -238,9 +238,10 @@ class Sampling(Common):
     precision, while parameters, sampler and loss stay in single precision. docs/concepts/execution.md says what is
     exact where."""
     compile: Annotated[str, Form(metavar="{none,default,cuda-graphs}")] = "none"
-    """none: as PyTorch does it; a GPU records the gradients of built-in tasks as CUDA graphs. default: torch.compile of
-    the network's forward pass, or of steps of a density or a microcanonical pack. cuda-graphs: like default, and a GPU
-    records the gradients of your own networks, too. With the last two a resumed chain is not exact."""
+    """none: nothing is compiled, but a GPU records the gradients of built-in tasks as CUDA graphs. default:
+    torch.compile of the network's forward pass, or of steps of a density or a microcanonical pack. cuda-graphs: like
+    default, and a GPU records the gradients of your own networks, too. With the last two a resumed chain is not
+    exact."""
     pack: Annotated[str, Form(metavar="WIDTH", check=pack_width)] = "none"
     """Chains that one worker steps as one vectorised program: a number, auto (up to 20, for small networks of linear
     layers), or none. It pays if a step is short. --resume needs the same width. docs/concepts/execution.md"""

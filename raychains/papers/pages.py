@@ -55,7 +55,7 @@ line of a claim looks like this, with made-up numbers:
 WHAT_IS_LISTED = """
 Each linked page has a table with the published values beside ours, and below it the claims. The last three columns
 count these claims. `raychains reproduce NAME --scale {scale}` repeats the runs. In the column *run*, *partly* means
-that some parts were not run; the table's footnotes say why. A *study* is an experiment of this project that no paper has.
+that some parts were not run; the table's footnotes say why. A *study* is an experiment of ours that no paper has.
 """
 EMPTY = pd.DataFrame(columns=["part", "row", "column", "repeat", "value", "digests", "samples"])
 """Cells of an experiment of which nothing was run."""

@@ -50,7 +50,9 @@ class BSAM(ClosureSampler):
     rho: float = setting("ρ, the size of the perturbation.", default=0.01, check=positive)
     damping: float = setting("added to the precision's target; at least 0.", default=0.1, check=at_least_0)
     s0: float = setting("the initial s; the initial variance is 1/(N·s0).", default=1.0, check=positive)
-    m_sharpness: int = setting("parts of a minibatch, each with its own perturbation and closure.", default=8)
+    m_sharpness: int = setting(
+        "parts of the minibatch per step, each with its own perturbation and closure.", default=8
+    )
     prediction_samples: int = setting("draws of θ that a kept step yields.", default=1, group=False, check=positive_int)
 
     kind = "bsam"

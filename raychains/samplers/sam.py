@@ -38,7 +38,9 @@ class SAM(ClosureSampler):
     rho: float = setting(
         "ρ, the distance of the perturbed point; .05 for CIFAR-10, .1 for CIFAR-100.", default=0.05, check=positive
     )
-    m_sharpness: int = setting("parts of a minibatch, each with its own perturbation and closure.", default=1)
+    m_sharpness: int = setting(
+        "parts of the minibatch per step, each with its own perturbation and closure.", default=1
+    )
 
     kind = "sam"
     presets: ClassVar[Presets] = {
