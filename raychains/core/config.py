@@ -154,8 +154,7 @@ class Common(Options):
     15. The ATMC paper uses 8."""
     keep_predictions: Annotated[str, Form(metavar="{auto,all,none}")] = "auto"
     """Whether samples' predictions are kept in the store, for further measures without a forward pass. auto: all of a
-    run's if they take at most 1 GB, else none. raychains evaluate with measures treats auto as all and refuses none,
-    because measures read predictions again."""
+    run's if they take at most 1 GB, else none. For measures, raychains evaluate treats auto as all and refuses none."""
     object_store_memory: MaybeCount = None
     """Bytes of Ray's object store, which holds data that processes exchange, when Ray is started here; default 1 GB or
     20 % of the memory, whichever is less."""
@@ -204,8 +203,7 @@ class Sampling(Common):
     that the task sets, half an epoch for a network of your own."""
     lr: Annotated[PerSampler, Form(per_sampler=True, check=positive)] = None
     """Initial step size on the mean-loss scale, as in torch.optim.SGD. raychains compare also takes a value per
-    sampler: sgld=.1,sghmc=.01; samplers that you do not name keep their defaults. Other options whose help shows
-    SAMPLER=… do so, too."""
+    sampler: sgld=.1,sghmc=.01; samplers that you do not name keep their defaults. So do other options with SAMPLER=…"""
     final_lr: Annotated[PerSampler, Form(per_sampler=True, check=positive)] = None
     """Step size at the last step of a linear, exponential or decreasing schedule; default a hundredth of lr, or for a
     decreasing schedule the task's value."""
@@ -238,10 +236,9 @@ class Sampling(Common):
     precision, while parameters, sampler and loss stay in single precision. docs/concepts/execution.md says what is
     exact where."""
     compile: Annotated[str, Form(metavar="{none,default,cuda-graphs}")] = "none"
-    """none: nothing is compiled, but a GPU records the gradients of built-in tasks as CUDA graphs. default:
-    torch.compile of the network's forward pass, or of steps of a density or a microcanonical pack. cuda-graphs: like
-    default, and a GPU records the gradients of your own networks, too. With the last two a resumed chain is not
-    exact."""
+    """default: torch.compile of the network's forward pass, or of steps of a density or a microcanonical pack.
+    cuda-graphs: like default, and a GPU records the gradients of your own network (those of built-in tasks it always
+    records). With either a resumed chain is not exact."""
     pack: Annotated[str, Form(metavar="WIDTH", check=pack_width)] = "none"
     """Chains that one worker steps as one vectorised program: a number, auto (up to 20, for small networks of linear
     layers), or none. It pays if a step is short. --resume needs the same width. docs/concepts/execution.md"""
@@ -360,9 +357,8 @@ class Fit(_OfTask):
     """Number of parts of the training data that are held out in turn; default 3 with fewer than 600 examples, else 1.
     If the task has a split val, candidates are judged on that."""
     reference: bool = False
-    """Also train one AdamW network and a deep ensemble of five. Each of these six networks stops early and has at most
-    a fifth of the budget; its epochs are not counted. The table `reference` has paired differences on the examples of
-    the run's evaluation."""
+    """Also train one AdamW network and a deep ensemble of five. Each network stops early, has at most a fifth of the
+    budget, and is not counted. The table `reference` has paired differences on the examples of the run's evaluation."""
     pack: Annotated[str, Form(metavar="WIDTH", check=pack_width)] = "auto"
     """As for raychains run; the default packs the chains of small networks of linear layers."""
 
@@ -446,8 +442,8 @@ class Local(_OfTask):
     draws: MaybeCount = None
     """Kept draws of each chain, evenly spread after the burn-in; default 200, or as many as there are steps."""
     burn_in: MaybeNatural = None
-    """Epochs of warm-up at the start of each chain: their draws are not kept, but they have noise, unlike the burn-in
-    of raychains run. Default a fifth."""
+    """Epochs at the start of each chain whose draws are not kept; unlike the burn-in of raychains run they have noise.
+    Default a fifth."""
     sampler: Annotated[str, Form(metavar="{sgld,psgld,sghmc}")] = "sgld"
     """Sampler of the chains; psgld scales each coordinate by the root mean square of its gradients (RMSProp), frozen
     after the burn-in."""

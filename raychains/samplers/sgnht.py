@@ -32,10 +32,7 @@ class SGNHT(Thermostat):
     minibatches is neither, and there a thermostat need not be nearer to the posterior than constant friction; its error
     falls with √lr.
 
-    Target: exp(−U/T) as lr, ``thermostat_rate`` and a₀ → 0, if the gradient's noise is Gaussian with constant
-    variance. At a fixed a₀ the variance of θ is multiplied by (a₀/2)·coth(a₀/2) ≈ 1 + a₀²/12 under Strang's splitting
-    (1.0008 at the default) and by 1 − a₀/2 under Euler's. With ``thermostat_rate`` 0 the gradient's noise adds to T as
-    in SGHMC.
+    Target: exp(−U/T) as for `ATMC`, with the same dependence on a₀ and on ``thermostat_rate``.
 
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
