@@ -34,8 +34,8 @@ MEASURES = (
     "in the run's folder and report: docs/reference/measures.md. module:MEASURE is one of your own."
 )
 TASK = (
-    f"The task to sample: one of {', '.join(known_names('task'))}; or module:make_task, a task of your own, searched "
-    "from the current folder on (see raychains init-task and init-density)."
+    f"The task to sample: one of {', '.join(known_names('task'))}; or module:make_task, a task of your own, looked "
+    "up in the current folder first (see raychains init-task and init-density)."
 )
 SAMPLER = f"One of {' '.join(known_names('sampler'))}, or module:Class of your own"
 SCHEDULE = f"One of {' '.join(known_names('schedule'))}, or module:Class of your own"
@@ -111,28 +111,27 @@ class Common(Options):
     address: Text = None
     """Ray cluster to join, HOST:PORT; default RAY_ADDRESS, else Ray is started on this machine."""
     namespace: str = "raychains"
-    """Ray's namespace for the names of worker processes, such as raychains/NAME/chain-worker-0-1a2b3c."""
+    """Namespace in Ray of the names of worker processes, such as raychains/NAME/chain-worker-0-1a2b3c."""
     cpus_per_chain: Count = 1
     """CPU cores per chain, which are also its torch threads. --resume needs the same number."""
     gpus_per_chain: NotNegative = None
-    """GPUs per chain: 1/k shares one between k chains, 8 is eight workers with one each; default 1 if Ray has GPUs,
-    else 0."""
+    """GPUs per chain. With .5 two chains share a GPU; with 8 each chain has eight workers with one GPU each. Default 1
+    if Ray has GPUs, else 0."""
     workers_per_chain: MaybeCount = None
     """Processes that run each chain together, each with cpus_per_chain and at most one GPU; the batch is divided among
-    them. With a given micro_batch, samples do not depend on the number."""
+    them. If micro_batch is given, samples are the same for any number of workers."""
     accelerator_type: Text = None
-    """Run chains, and evaluators with a share of a GPU, on GPUs of this type only, named as Ray does: A100, H100,
-    T4."""
+    """Type of GPU for chains, and for evaluators that use GPUs, by Ray's names: A100, H100, T4."""
     concurrent: MaybeCount = None
     """Largest number of chains that run at once; default as many as the cluster holds. On a cluster with --address,
     that many workers are requested even if no node has room yet, so that an autoscaler adds nodes."""
     slot_timeout: MaybeDuration = None
-    """Time that a run without a running chain waits for room before it ends, in seconds or as 5min, 1h; default 15min
-    if no node has room, and no limit if others occupy it. The run can be resumed."""
+    """Time that a run waits for free resources while none of its chains runs, in seconds or as 5min, 1h. Default 15min
+    if no node is large enough, no limit if others occupy the nodes. Then the run ends; it can be resumed."""
     stall_timeout: Duration = 30.0
-    """A running chain that makes no step for this long, or for 20 times its slowest step if that is longer, is reported
-    as stalled; after three times as long another worker takes over. Before its second step the two limits are 10 and 60
-    times this value. In seconds or as 30s, 5min. Evaluations are watched, too: docs/reliability/failures.md"""
+    """A chain that makes no step for this long is reported as stalled; after three times as long another worker takes
+    over. In seconds or as 30s, 5min. Chains with slow steps, new chains and evaluations have longer limits:
+    docs/reliability/failures.md"""
     evaluators: MaybeCount = None
     """Evaluation workers; default one for every two chains that run at once, or a single one if they use GPUs."""
     gpus_per_evaluator: NotNegative = None
@@ -142,32 +141,31 @@ class Common(Options):
     """Time between checkpoints of each chain, in seconds or as 60s, 5min, 1h; ends of cycles have checkpoints as
     well."""
     max_failures: Natural = 3
-    """Times in a row that a chain may lose its worker without making progress; also how often on_divergence restarts
-    it."""
+    """Times in a row that a chain may lose its worker without making progress; also the largest number of restarts by
+    on_divergence."""
     max_preemptions: MaybeNatural = None
     """Times that a chain may move from a node that is taken back, such as a spot machine; default any number."""
     on_divergence: Annotated[str, Form(metavar="{stop,restart-cycle,drop-chain}")] = "stop"
-    """Action for a chain whose loss or parameters become non-finite, or whose loss leaves all bounds: stop gives it up,
-    and its arms have no result; restart-cycle goes back to the start of its cycle with fresh noise; drop-chain
-    evaluates its arms without this chain."""
+    """What to do with a chain that diverges (docs/reliability/failures.md). stop: give it up, and its arms have no
+    result; restart-cycle: go back to the start of its cycle with fresh noise; drop-chain: evaluate its arms without
+    this chain (raychains reproduce refuses it)."""
     bins: Annotated[int | None, Form(check=partial(integer, least=1, most=1000))] = None
-    """Bins of calibration errors and reliability diagrams; default 15, or those that the run was evaluated with before.
-    The ATMC paper uses 8."""
+    """Number of bins of calibration errors and reliability diagrams; default that of the run's last evaluation, else
+    15. The ATMC paper uses 8."""
     keep_predictions: Annotated[str, Form(metavar="{auto,all,none}")] = "auto"
-    """Keep samples' predictions in the store, for further measures without a forward pass; auto keeps all of a run's if
-    they take at most 1 GB, else none. With measures, which read predictions again, raychains evaluate treats auto as
-    all and refuses none."""
+    """Whether samples' predictions are kept in the store, for further measures without a forward pass. auto: all of a
+    run's if they take at most 1 GB, else none. For measures, raychains evaluate treats auto as all and refuses none."""
     object_store_memory: MaybeCount = None
     """Bytes of Ray's object store, which holds data that processes exchange, when Ray is started here; default 1 GB or
     20 % of the memory, whichever is less."""
     callback: Names = ()
     """Callbacks that get the run's events besides the terminal: jsonl (events in STORE/runs/NAME/events), tensorboard,
-    ray-metrics, wandb, mlflow (the last two are extras); module:Class is one of your own. docs/how-to/monitor.md says
-    what each gets."""
+    ray-metrics, wandb or mlflow (these two need extra packages); module:Class is one of your own.
+    docs/how-to/monitor.md says what each gets."""
     log: Annotated[str | None, Form(check=local_file)] = None
-    """A local file to append events to, one JSON object per line; of ticks one in ten seconds."""
+    """A local file to append events to, one JSON object per line; the event Tick only every ten seconds."""
     tensorboard: Annotated[str | None, Form(check=local_folder)] = None
-    """Write TensorBoard's files to this local folder. With --callback tensorboard and a local store the default is
+    """Write TensorBoard's files to this local folder. Default with --callback tensorboard and a local store:
     STORE/runs/NAME/tensorboard."""
 
     def __post_init__(self) -> None:
@@ -201,17 +199,17 @@ class Sampling(Common):
     samples_per_cycle: MaybeCount = None
     """Samples kept at the end of each cycle."""
     thinning: MaybeCount = None
-    """Steps between kept samples; default 1 for densities and an epoch for networks. With cycles the task names the
-    share of an epoch: half of one for a network of your own."""
+    """Steps between kept samples. Default 1 for densities and an epoch for networks; with cycles a share of an epoch
+    that the task sets, half an epoch for a network of your own."""
     lr: Annotated[PerSampler, Form(per_sampler=True, check=positive)] = None
-    """Initial step size on the mean-loss scale, as in torch.optim.SGD. In a comparison this and other options with
-    SAMPLER=… take values per sampler, as in sgld=.1,sghmc=.01; samplers that are not named have their defaults."""
+    """Initial step size on the mean-loss scale, as in torch.optim.SGD. raychains compare also takes a value per
+    sampler: sgld=.1,sghmc=.01; samplers that you do not name keep their defaults. So do other options with SAMPLER=…"""
     final_lr: Annotated[PerSampler, Form(per_sampler=True, check=positive)] = None
     """Step size at the last step of a linear, exponential or decreasing schedule; default a hundredth of lr, or for a
     decreasing schedule the task's value."""
     burn_in: Annotated[IntegerPerSampler, Form(per_sampler=True, check=integer)] = None
-    """Epochs (steps of a density) of optimisation without noise at the start of the run, or of each cycle; instead of
-    β."""
+    """Epochs (steps of a density) of optimisation without noise at the start of the run, or of each cycle, where it
+    replaces β."""
     temperature_ramp: Annotated[PerSampler, Form(per_sampler=True, check=fraction)] = None
     """Share of the run (or cycle) over which T grows linearly from 0 once the noise begins; default 0: at once."""
     momentum: Annotated[PerSampler, Form(per_sampler=True, check=fraction)] = None
@@ -230,28 +228,30 @@ class Sampling(Common):
     """Examples per micro-batch: a batch's gradient is the sum over micro-batches, and BatchNorm normalises each by
     itself; default the whole batch, or a worker's share of it."""
     batchnorm: Annotated[str | None, Form(metavar="{keep,reestimate,shared,refuse}")] = None
-    """BatchNorm's running statistics in samples; keep: the chain's; reestimate: by a pass over the training data;
-    shared: the chain's for all variables, an ablation; refuse: an error. docs/reference/samplers.md"""
+    """BatchNorm's running statistics in samples. keep: those that the chain collected; reestimate: computed by a pass
+    over the training data; shared: as keep, also for θₐ and the like (an ablation); refuse: an error.
+    docs/reference/samplers.md"""
     precision: Annotated[str, Form(metavar="{fp32,tf32,bf16,fp64}")] = "fp32"
     """Arithmetic of the network; tf32: faster, less exact matrix products on GPUs; bf16: the forward pass in half
     precision, while parameters, sampler and loss stay in single precision. docs/concepts/execution.md says what is
     exact where."""
     compile: Annotated[str, Form(metavar="{none,default,cuda-graphs}")] = "none"
-    """default: torch.compile of the network's forward pass, or of steps of a density or a microcanonical pack;
-    cuda-graphs: a GPU also records gradients. A resumed chain is then not exact."""
+    """default: torch.compile of the network's forward pass, or of steps of a density or a microcanonical pack.
+    cuda-graphs: like default, and a GPU records the gradients of your own network (those of built-in tasks it always
+    records). With either a resumed chain is not exact."""
     pack: Annotated[str, Form(metavar="WIDTH", check=pack_width)] = "none"
     """Chains that one worker steps as one vectorised program: a number, auto (up to 20, for small networks of linear
     layers), or none. It pays if a step is short. --resume needs the same width. docs/concepts/execution.md"""
     fast: bool = False
-    """Let a GPU tune its kernels and use those that are not reproducible: after a resume, samples have the same
-    distribution, but not the same bytes."""
+    """Let a GPU choose its kernels by speed, also kernels that are not reproducible: after a resume, samples have the
+    same distribution, but not the same bytes."""
     exact: bool = True
     """Test your own task before its first run, and refuse it if a chain depends on state that checkpoints do not hold.
-    With --no-exact it runs, marked as not exact on resume, and GPU kernels are as for fast."""
+    With --no-exact it runs, marked as not exact on resume, and GPU kernels need not be reproducible, as with --fast."""
     init_from: Annotated[str | None, Form(objects=True, check=check_start)] = None
-    """File at which all chains start: safetensors, or a torch state dict (its content is part of the chain's digest);
-    in Python also a module or a state dict. Or deep-ensemble[:epochs,patience]: each chain starts at a member of a deep
-    ensemble, which is trained first and stopped early (mile does so by default); none starts them at random.
+    """Where chains start. FILE: safetensors or a torch state dict, whose content is part of the chain's digest; in
+    Python also a module or a state dict. deep-ensemble[:epochs,patience]: each chain starts at a member of a deep
+    ensemble, which is trained first with early stopping (the default of mile). none: at random.
     docs/concepts/execution.md"""
     init_strict: bool = True
     """Require that init_from has all tensors of the network and no others. With --no-init-strict tensors that fit by
@@ -274,7 +274,7 @@ class Sampling(Common):
     repeats: Annotated[int | None, Form(check=partial(integer, least=1, most=MOST_REPEATS))] = None
     """Independent repetitions, for standard errors."""
     lanes: MaybeCount = None
-    """Repeats of a density that one process stacks in one tensor; default all of them."""
+    """Repeats of a density that one process computes together; default all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,8 +283,9 @@ class _OfTask(Sampling):
 
     task: Annotated[str, Form(objects=True, help=TASK)] = "digits"
     backend: Annotated[str, Form(metavar="{ray,process}")] = "ray"
-    """Where chains and evaluators run; ray: in processes of Ray; process: as threads of this process on its CPU, one
-    chain (or pack) at a time. The samples are the same; for small tasks process starts seconds earlier."""
+    """Where chains and evaluators run. ray: in processes of Ray; process: as threads of the process that you started,
+    on the CPU, one chain (or pack) at a time. The samples are the same; for small tasks process starts seconds
+    earlier."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -351,15 +352,13 @@ class Fit(_OfTask):
     budget: MaybeCount = None
     """Epochs of all chains together, pilots included; default 1000."""
     minutes: Positive = None
-    """Time instead of a budget, in minutes: the first few epochs measure how many epochs that is, and the number is
-    stored."""
+    """Time in minutes, in place of a budget: raychains times the first few epochs and stores how many epochs fit."""
     folds: MaybeCount = None
-    """Number of parts of the training data that are held out in turn; default 3 with fewer than 600 examples, else 1. A
-    task with a split val is judged on that."""
+    """Number of parts of the training data that are held out in turn; default 3 with fewer than 600 examples, else 1.
+    If the task has a split val, candidates are judged on that."""
     reference: bool = False
-    """Train one AdamW network and a deep ensemble of five as well, each stopped early and with at most a fifth of the
-    budget. Their epochs are not counted. The table `reference` has paired differences on the examples of the run's
-    evaluation."""
+    """Also train one AdamW network and a deep ensemble of five. Each network stops early, has at most a fifth of the
+    budget, and is not counted. The table `reference` has paired differences on the examples of the run's evaluation."""
     pack: Annotated[str, Form(metavar="WIDTH", check=pack_width)] = "auto"
     """As for raychains run; the default packs the chains of small networks of linear layers."""
 
@@ -380,8 +379,8 @@ class Compare(_OfTask):
         Form(
             objects=True,
             check=check_name,
-            help="Methods to compare; default the task's. A method with a fixed schedule, like csgld, has only that "
-            f"schedule's arms. {SAMPLER}.",
+            help="Methods to compare; default the task's. A method with a fixed schedule, such as csgld, is run with "
+            f"that schedule only. {SAMPLER}.",
         ),
     ] = ()
     schedule: Annotated[
@@ -427,15 +426,15 @@ class Local(_OfTask):
     """Options of other commands that this one has no use for, with the reason; its help leaves them out."""
 
     init_from: Annotated[Sequence[str], Form(metavar="FILE …", objects=True, check=check_start)] = ()  # type: ignore[assignment]
-    """Checkpoints of the task's network, such as those of one training run, an arm each; files as for raychains run, in
-    Python also modules and state dicts."""
+    """Checkpoints of the task's network, such as those of one training run. Each becomes an arm. Files as for raychains
+    run, in Python also modules and state dicts."""
     gamma: Annotated[float, Form(check=at_least_0)] = 1.0
-    """γ: strength of the pull to the checkpoint; with 0, the chains of a network leave it."""
+    """γ: strength of the pull to the checkpoint; with 0 nothing keeps the chains of a network near it."""
     nbeta: Positive = None
     """nβ: the number of examples times the inverse temperature; default n/ln n."""
     epsilon: Positive = None
-    """ε: step size of SGLD, Δw = −(ε/2)·(nβ·∇L + γ(w − w₀)) + N(0, ε), w₀ the checkpoint; default 1e-4. It is lr =
-    ε·nβ/2 on the mean-loss scale, which may be given instead."""
+    """ε: step size of SGLD, Δw = −(ε/2)·(nβ·∇L + γ(w − w₀)) + N(0, ε), w₀ the checkpoint; default 1e-4. You may give
+    --lr = ε·nβ/2 (on the mean-loss scale) instead."""
     parameters: Patterns = ()
     """Shell patterns of the sampled parameters, such as 'fc.*'; the others stay at the checkpoint. Default all."""
     groups: Patterns = ()
@@ -443,7 +442,8 @@ class Local(_OfTask):
     draws: MaybeCount = None
     """Kept draws of each chain, evenly spread after the burn-in; default 200, or as many as there are steps."""
     burn_in: MaybeNatural = None
-    """Epochs at the start of each chain whose draws are not kept; they have noise. Default a fifth."""
+    """Epochs at the start of each chain whose draws are not kept; unlike the burn-in of raychains run they have noise.
+    Default a fifth."""
     sampler: Annotated[str, Form(metavar="{sgld,psgld,sghmc}")] = "sgld"
     """Sampler of the chains; psgld scales each coordinate by the root mean square of its gradients (RMSProp), frozen
     after the burn-in."""
@@ -473,7 +473,7 @@ class Plan(Compare):
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(Run):
-    """Try many settings, judged on the split val; the test split is never read. Every point (a setting) is one chain.
+    """Try many settings and choose by the split val; the test split is never read. Each repeat of a point is one chain.
 
     Every point costs the same gradient evaluations. The metrics after each cycle are written to STORE/sweeps/NAME;
     raychains run --options STORE/sweeps/NAME/best.json then runs the best point. Settings that all points share are
@@ -488,11 +488,11 @@ class Sweep(Run):
     """As of `Local`."""
 
     chains: Count = 1
-    """Always 1: a point of a sweep is one chain."""
+    """Always 1: each repeat of a point is one chain."""
     grid: Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=A,B,C …", lists=True)] = ()
     """Values of options; all combinations are run: exploration=0,.25,.5 cycles=2,4,8 lr=.1,.5. Any setting of chains
     may be varied, also sampler, schedule and further settings such as eta. Default, without --space: exploration (β)
-    0,.25,.5,.75 × cycles (M) 2,4,8, without an M that needs more epochs."""
+    0,.25,.5,.75 × cycles (M) 2,4,8, leaving out an M for which the run has too few epochs."""
     space: Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=RANGE …", lists=True)] = ()
     """Ranges to draw points from: lr=log:1e-3:1 exploration=uniform:0:.9 cycles=int:2:16, or lists as in a grid."""
     random: MaybeCount = None
@@ -507,8 +507,8 @@ class Sweep(Run):
     asha_grace: Annotated[float, Form(check=GRACE)] = 0.25
     """Share of the epochs before which no point is stopped."""
     asha_reduction: Annotated[float, Form(check=above_1)] = 3.0
-    """At asha_grace, and each time that this many times as many epochs are done, only the best 1/asha_reduction of the
-    points continue."""
+    """With 3: at the share asha_grace of the epochs, and at 3, 9, … times as many epochs, only the best third of the
+    points continues."""
     repeats: MaybeCount = None
     """Independent repetitions of every point, whose mean decides; default 1."""
 
@@ -557,8 +557,8 @@ class Evaluate(Common):
     """The task's split, such as test or train; default the run's own."""
     views: Names = ()
     """Parts of each arm's samples to evaluate by themselves too: chains, cycles, stages, samples, variables (θ, θₐ),
-    without-chain (all but one chain), first:N (the N samples that come first). They replace those of an earlier
-    call."""
+    without-chain (all but one chain), first:N (the N samples that come first). A later call replaces the views of an
+    earlier one."""
     weights: Names = ()
     """Weightings of samples besides the equal one: harmonic (cycles by their training likelihoods, cSG-MCMC's appendix
     F), stacking (on the split val), truncated (densities: by the posterior's mass that each cycle explored)."""
@@ -569,8 +569,8 @@ class Evaluate(Common):
     CIFAR-10's split test: HMC's probabilities in the data root."""
     against: Text = None
     """File of predictions of your own on the split, .npy, .npz or .csv: probabilities [examples, classes], or of a
-    regression the means and in the last column the standard deviation, [examples, outputs + 1]. The measure against
-    then says by how much the run predicts better, with intervals."""
+    regression the means and in the last column the standard deviation, [examples, outputs + 1]. The measure "against"
+    shows how much better the run predicts, with intervals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -587,11 +587,12 @@ class Export(Options):
     arm: Text = None
     """The arm's name; default the first."""
     group: Natural = 0
-    """Number of the group of repeats, from 0: of networks the repeat."""
+    """The group of repeats, counted from 0; for networks each repeat is a group."""
     to: Text = None
     """The file, a new one; default NAME.safetensors in the current folder."""
     first: MaybeCount = None
-    """Take this many samples: first the first sample of each chain, then the second ones, …; default all."""
+    """Number of samples. They are taken in turn: the first of each chain, then the second of each chain, …; default
+    all."""
     dtype: Annotated[str | None, Form(metavar="{fp32,bf16,fp16}")] = None
     """Round tensors to this dtype; default the samples' own."""
     data_root: Text = None
@@ -617,26 +618,27 @@ class Serve(Options):
     arm: Text = None
     """Name of a run's arm; default its first."""
     group: Natural = 0
-    """Number of the group of repeats, from 0: of networks the repeat."""
+    """The group of repeats, counted from 0; for networks each repeat is a group."""
     first: MaybeCount = None
-    """Number of a run's samples to take: first the first sample of each chain, then the second ones, …; default all."""
+    """Number of a run's samples. They are taken in turn: the first of each chain, then the second of each chain, …;
+    default all."""
     host: str = "127.0.0.1"
-    """Address to listen at; only this machine reaches the default, every other machine reaches 0.0.0.0, without a
+    """Address to listen at. 127.0.0.1: only this machine can connect; 0.0.0.0: every machine can, without a
     password."""
     port: Annotated[int, Form(check=partial(integer, least=1, most=65535))] = 8000
     """Port to listen at."""
     name: str = "raychains"
     """Name of Ray Serve's application. It replaces an application of this name on the cluster."""
     route_prefix: Annotated[str, Form(metavar="PATH")] = "/"
-    """Path below which requests are answered; applications on one cluster have different ones."""
+    """URL path of this application. Two applications on one cluster need different paths."""
     replicas: Count = 1
     """Processes that hold the ensemble."""
     cpus_per_replica: Count = 1
     """CPU cores, and torch threads, of each replica."""
     gpus_per_replica: Annotated[float, Form(check=at_least_0)] = 0.0
-    """GPUs of each replica; a fraction lets several share one, without dividing its memory."""
+    """GPUs of each replica; with a fraction several replicas share a GPU, but its memory is not divided."""
     max_batch_size: Count = 64
-    """Inputs that are predicted at once, of one request or of several; also the most inputs of a request."""
+    """Largest number of inputs in one batch, of one request or of several. A request may not have more."""
     batch_wait: Duration = 0.005
     """Time that a request waits for others to be predicted with it, such as 0.005 or 1s."""
     max_body: Count = 16_777_216
@@ -708,7 +710,7 @@ class Prepare(Options):
     shards: MaybeCount = None
     """Files per split; default one for every 2,048 pictures."""
     row_group: Count = 64
-    """Pictures that are read at once; training mixes them with those of other groups."""
+    """Pictures per row group, which are read at once; training mixes several row groups."""
     seed: Natural = 0
     """Seed of the order in which pictures are stored."""
     skip_damaged: bool = False
@@ -721,24 +723,24 @@ class Prepare(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class InitTask(Options):
-    """Write a commented example of a task that runs as it is; replace its model, data and likelihood by yours.
+    """Write an example task with comments. It runs unchanged; replace its model, data and likelihood by yours.
 
     Example: raychains init-task mytask.py
     """
 
     file: Stored
-    """A new Python file. Run commands in its folder."""
+    """A new Python file. Run raychains in the folder of this file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InitDensity(Options):
-    """Write a commented example of a log density that runs as it is; replace it, its start and its data by yours.
+    """Write an example log density with comments. It runs unchanged; replace density, start and data by yours.
 
     Example: raychains init-density mydensity.py
     """
 
     file: Stored = "mydensity.py"
-    """A new Python file. Run commands in its folder."""
+    """A new Python file. Run raychains in the folder of this file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -760,8 +762,8 @@ class Reproduce(Common):
     """Which: all, names such as table2 fig3c emcmc-fig2 theorem1, or files of your own such as mytable.py; --list shows
     them."""
     scale: Annotated[str, Form(metavar="{smoke,cpu,gpu,paper}")] = "cpu"
-    """smoke: every code path in minutes on made-up data; cpu: smaller networks or less data, for two cores; gpu: the
-    papers' networks on one GPU; paper: the published settings. Results of different scales are never mixed."""
+    """smoke: a test of the code in minutes on made-up data; cpu: smaller networks or less data, for two cores; gpu: the
+    papers' networks on one GPU; paper: the published settings. A table has results of one scale only."""
     list: bool = False
     """List tables and figures with the data they need and the estimated hours at the scales cpu, gpu and paper. Nothing
     is run."""

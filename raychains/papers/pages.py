@@ -29,30 +29,33 @@ FORMAT = 1
 ABOUT = "about.json"
 FIGURES = "figures"
 HOW_TO_READ = """
-Each claim was written down before the runs. Its line looks like this, with made-up numbers:
+A claim is a statement of a paper, or of ours, that numbers can test. All claims were written down before the runs. The
+line of a claim looks like this, with made-up numbers:
 
 > A has a lower error than B: −4.2 [−8.3, −0.1] (detectable 5.4): holds; the paper's own numbers: holds
 
-- **−4.2** is the mean of A minus the mean of B over repeated runs, in the unit of the table's column. A claim that
-  compares A with a constant subtracts the constant. The wording tells which sign supports the claim: an error should be
-  lower, an accuracy higher.
+- **−4.2** is the mean of A minus the mean of B over repeated runs, in the unit of the table's column. If the claim
+  compares A with a constant, the constant takes the place of B. The wording tells which sign supports the claim: an
+  error should be lower, an accuracy higher.
 - **[−8.3, −0.1]** is the 95 % confidence interval of this difference (Student's t).
 - **allowed ±0.5** appears where the claim is that both are equal: the whole interval must then lie within ±0.5.
-- **detectable 5.4** is the smallest true difference that as many repeats find with a power of 80 %; `unknown` if all
-  repeats are equal, ∞ if there is no interval.
+- **detectable 5.4** is the smallest true difference that so many repeats would detect with a power of 80 %; `unknown`
+  if all repeats are equal, ∞ if there is no interval.
 - **holds**: the interval lies entirely on the claim's side. **{not_held}**: entirely on the other side.
   **inconclusive**: neither; more repeats may decide it.
-- **Holm-adjusted p** appears where the claims of a page are corrected together for multiple testing: then the verdict
-  follows from this p value, and a claim can be inconclusive although its interval excludes 0.
-- **the paper's own numbers** applies the same rule to the published means and standard errors, where there are any.
-- **no spread between the repeats: another would differ with a probability of up to 63 %**: all repeats gave the same
-  value, and the percentage is the 95 % upper bound that so many equal values leave.
+- **Holm-adjusted p** appears on pages whose claims are corrected together for multiple testing. There the verdict
+  depends on this p value, so a claim can be inconclusive although its interval excludes 0.
+- **the paper's own numbers** is the verdict that the same rule gives for the published means and standard errors,
+  if there are any.
+- **no spread between the repeats: another would differ with a probability of up to 63 %** appears if all
+  repeats gave the same value. The percentage is a 95 % upper bound for the probability that another repeat gives
+  another value.
 """
 """The guide to `Verdict.line` on the index."""
 WHAT_IS_LISTED = """
 Each linked page has a table with the published values beside ours, and below it the claims. The last three columns
-count these claims. `raychains reproduce NAME --scale {scale}` repeats the runs. *partly*: some parts were not run;
-the table's footnotes say why. A *study* is an experiment of this project that no paper has.
+count these claims. `raychains reproduce NAME --scale {scale}` repeats the runs. In the column *run*, *partly* means
+that some parts were not run; the table's footnotes say why. A *study* is an experiment of ours that no paper has.
 """
 EMPTY = pd.DataFrame(columns=["part", "row", "column", "repeat", "value", "digests", "samples"])
 """Cells of an experiment of which nothing was run."""
@@ -351,8 +354,8 @@ def _index_markdown(scale: str, words: Sequence[str], shown: Sequence[Entry]) ->
     total = _counts(shown)
     numbers = ", ".join(f"{word}: {n}" for word, n in zip(words, total, strict=True))
     lines = [f"# Published tables and figures at scale {scale}", ""]
-    lines += ["Published tables and figures beside runs of this project. The scale is:", f"{SCALES[scale]}.", ""]
-    lines += [f"**{sum(total)} claims. {numbers[0].upper()}{numbers[1:]}.** By paper:", ""]
+    lines += [f"This page compares published tables and figures with our own runs. Scale {scale} means"]
+    lines += [f"{SCALES[scale]}.", "", f"**{sum(total)} claims. {numbers[0].upper()}{numbers[1:]}.** By paper:", ""]
     lines += [f"| paper | claims | {' | '.join(words)} |", f"|---|---:|{'---:|' * len(words)}"]
     for paper, method in {one.experiment.paper: one.experiment.method for one in shown}.items():
         of = _counts([one for one in shown if one.experiment.paper == paper])
@@ -365,10 +368,11 @@ def _index_markdown(scale: str, words: Sequence[str], shown: Sequence[Entry]) ->
         what = f"[{one.experiment.heading}]({one.experiment.name}/table.md)"
         counts = " | ".join(str(n or "") for n in one.counts())
         lines.append(f"| {one.experiment.method} | {what} | `{one.experiment.name}` | {one.state} | {counts} |")
+    lines += ["", "## Figures"] * any(one.figures for one in shown)
     for one in shown:
         if one.figures:
             method, page = one.experiment.method, f"{one.experiment.name}/table.md"
-            lines += ["", f"## {method}, [{one.experiment.heading}]({page})", ""]
+            lines += ["", f"### {method}, [{one.experiment.heading}]({page})", ""]
             lines += [f"![{one.experiment.title}]({path})" for path in one.figures]
     return "\n".join([*lines, ""])
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 SCALES: Mapping[str, str] = {
-    "smoke": "every code path in minutes, on small made-up data: says nothing about the papers",
-    "cpu": "smaller networks or less data than the papers', which two CPU cores finish in hours",
-    "gpu": "the papers' networks, shorter or fewer chains, one GPU",
+    "smoke": "a test of the code in minutes, on small made-up data, which says nothing about the papers",
+    "cpu": "smaller networks or less data than in the papers, so that two CPU cores finish in hours",
+    "gpu": "the papers' networks with shorter or fewer chains, on one GPU",
     "paper": "the published settings",
 }
 """By name, from small to large: what each is."""

@@ -32,7 +32,7 @@ class AdamW(Sampler):
     https://arxiv.org/abs/1412.6980.
     """
 
-    lr: float = setting("step size; a coordinate moves by about so much per step, whatever its gradient's size.")
+    lr: float = setting("step size: about how far a coordinate moves per step, whatever its gradient's size.")
     num_data: int = setting("N; not used by the update.", default=1)
     temperature: float = setting("0, the only value allowed.", default=0.0)
     seed: int | None = setting("not used.", default=None)

@@ -20,8 +20,8 @@ def _speed_limit(name: str, value: object) -> None:
 
 
 class ATMC(Thermostat):
-    """p ← e^{−f}·p − ((1−e^{−f})/f)·√(N·lr)·g + √(T·b·(1−e^{−2f})/f)·ξ;  f = max(a₀, z), b = max(0, a₀ − z);
-    θ ← θ + √(lr/N)·p;  z ← z + κ·(p²/T − 1).
+    """With f = max(a₀, z) and b = max(0, a₀ − z): p ← e^{−f}·p − ((1−e^{−f})/f)·√(N·lr)·g + √(T·b·(1−e^{−2f})/f)·ξ;
+    θ ← θ + √(lr/N)·p; z ← z + κ·(p²/T − 1).
 
     The noise of the gradient stands in for injected noise: as z, one per coordinate and from 0, rises towards
     lr·N·σ_g²/(2T) (σ_g the sd of g's error), less is injected, and friction stays at a₀ until the gradient's noise

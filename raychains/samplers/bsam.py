@@ -33,7 +33,7 @@ class BSAM(ClosureSampler):
     Where data are augmented the paper counts N as 4 × the number of training data. Prediction averages over draws
     w ~ N(m, T/(N·s)), of which a kept step yields ``prediction_samples``.
 
-    Target: none; a variational optimiser that fits the Gaussian N(m, 1/(N·s)), whose draws are kept as θ.
+    Target: none; a variational optimiser that fits the Gaussian N(m, 1/(N·s)); draws of it are kept as θ.
 
     Raises:
         UserError: a setting out of range, a complex parameter, a sparse gradient or missing closures.
@@ -42,7 +42,7 @@ class BSAM(ClosureSampler):
     """
 
     lr: float = setting("step size of m; .5 in the paper's CIFAR runs.")
-    num_data: int = setting("N, the number of training data; the paper takes 4 times as many where data are augmented.")
+    num_data: int = setting("N, the number of training data; with augmentation the paper uses 4·N.")
     temperature: float = setting("T, which multiplies the variance of w̃ and of draws; 0 takes both at m.", default=1.0)
     weight_decay: float = setting("δ, the precision of the Gaussian prior N(0, 1/(Nδ)) divided by N.", default=0.0)
     beta1: float = setting("β₁ in [0, 1), how slowly the gradient average forgets.", default=0.9, check=fraction)
@@ -50,7 +50,9 @@ class BSAM(ClosureSampler):
     rho: float = setting("ρ, the size of the perturbation.", default=0.01, check=positive)
     damping: float = setting("added to the precision's target; at least 0.", default=0.1, check=at_least_0)
     s0: float = setting("the initial s; the initial variance is 1/(N·s0).", default=1.0, check=positive)
-    m_sharpness: int = setting("sub-minibatches per step, each with its own closure.", default=8)
+    m_sharpness: int = setting(
+        "parts of the minibatch per step, each with its own perturbation and closure.", default=8
+    )
     prediction_samples: int = setting("draws of θ that a kept step yields.", default=1, group=False, check=positive_int)
 
     kind = "bsam"

@@ -40,8 +40,8 @@ class EntropyMCMC(VelocitySampler):
     The authors' code has momentum 0, noise throughout and λₐ = λ; the paper's lemma needs λₐ = 0, the default here.
     In networks with BatchNorm the running statistics are θ's: re-estimate them before predicting with θₐ.
 
-    Target: exp(−[U(θ) + ‖θ−θₐ‖²/(2η)]/T) as lr → 0 (λₐ = 0). The marginal of θ is the original posterior exp(−U/T);
-    only θₐ is drawn to flat regions: its marginal is the original posterior smoothed by N(0, TηI).
+    Target: exp(−[U(θ) + ‖θ−θₐ‖²/(2η)]/T) as lr → 0 (λₐ = 0). The marginal of θ is the original posterior exp(−U/T).
+    Only θₐ prefers flat regions: its marginal is the original posterior smoothed by N(0, TηI).
 
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
@@ -51,7 +51,9 @@ class EntropyMCMC(VelocitySampler):
 
     temperature: float = setting("T; 1 samples the posterior, 0 follows its gradient.", default=1.0)
     weight_decay: float = setting("strength λ of a Gaussian prior N(0, 1/(Nλ)) on θ.", default=0.0)
-    eta: float = setting("η > 0, variance of θₐ around θ at T = 1; small pulls hard.", check=positive, column=True)
+    eta: float = setting(
+        "η > 0, variance of θₐ around θ at T = 1; a small η pulls θ and θₐ together.", check=positive, column=True
+    )
     momentum: float = setting("m in [0, 1); 0 is SGLD for the pair.", default=0.0)
     anchor_decay: float = setting("λₐ, the weight decay of θₐ.", default=0.0, check=at_least_0, column=True)
     update: str = setting(

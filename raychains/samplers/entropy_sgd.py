@@ -25,13 +25,13 @@ class LocalEntropySampler(Sampler):
 
     lr: float = setting("size of the outer step, the share of the way from x to μ; 1 goes to μ.")
     weight_decay: float = setting("λ of a Gaussian prior N(0, 1/(Nλ)), part of g.", default=0.0)
-    momentum: float = setting("m in [0, 1) of the outer step; 0 is plain.", default=0.0)
+    momentum: float = setting("m in [0, 1) of the outer step; 0 is no momentum.", default=0.0)
     inner_steps: int = setting("L, minibatches per outer step.", default=20, check=positive_int)
     inner_lr: float = setting("lr′, step size of the inner loop on the mean-loss scale.", default=0.1, check=positive)
     inner_noise: float = setting(
         "ε, the inner noise's size per square root of step; at least 0.", default=1e-4, check=at_least_0
     )
-    gamma: float = setting("γ₀, the initial pull of θ′ towards x (the paper's scope).", default=0.03, check=positive)
+    gamma: float = setting('γ₀, the initial pull of θ′ towards x ("scope" in the paper).', default=0.03, check=positive)
     gamma_growth: float = setting("γ₁, growth of γ per outer step; at least 0.", default=1e-3, check=at_least_0)
     averaging: float = setting("a in [0, 1), how slowly μ forgets.", default=0.75, check=fraction)
 
@@ -91,8 +91,8 @@ class LocalEntropySampler(Sampler):
 
 
 class EntropySGD(LocalEntropySampler):
-    """L times θ′ ← θ′ − lr′·[g + γ(θ′−x)] + ε·√(2·lr′)·ξ and μ ← a·μ + (1−a)·θ′;  then x ← x − lr·(x−μ);  γ =
-    γ₀(1+γ₁)^t. x is the outer iterate, μ the running mean of the inner iterates θ′.
+    """Repeat L times: θ′ ← θ′ − lr′·[g + γ(θ′−x)] + ε·√(2·lr′)·ξ and μ ← a·μ + (1−a)·θ′. Then x ← x − lr·(x−μ). x is
+    the outer iterate, μ the running mean of the inner iterates θ′, and γ = γ₀(1+γ₁)^t at outer step t.
 
     Each ``step`` is one inner step on a minibatch of its own. θ′ and μ start at x; after ``inner_steps`` (L) of them
     the outer step number t = 0, 1, … moves x with the lr of that moment, and θ′ and μ restart there. With momentum the
@@ -114,7 +114,7 @@ class EntropySGD(LocalEntropySampler):
     num_data: int = setting("N; not used by the update.", default=1)
     temperature: float = setting("0, the only value allowed.", default=0.0)
     weight_decay: float = setting("λ of the L2 penalty ½λ‖θ′‖², part of g.", default=0.0)
-    momentum: float = setting("m in [0, 1) of the outer step; 0 is plain.", default=0.9)
+    momentum: float = setting("m in [0, 1) of the outer step; 0 is no momentum.", default=0.9)
 
     kind = "entropy-sgd"
     presets: ClassVar[Presets] = {"entropy-sgd": MethodPreset(schedule="decreasing", label="Entropy-SGD")}
@@ -136,7 +136,7 @@ class EntropySGLD(LocalEntropySampler):
     The published step sizes are unknown to us; the defaults are Entropy-SGD's.
 
     Target: the density exp(−N·F(x)/(γT)) of x, with F(x) = −ε²·log ∫ exp(−[ℓ(θ′) + ½λ‖θ′‖² + ½γ‖θ′−x‖²]/ε²) dθ′, as lr
-    and lr′ → 0, L → ∞ and a → 1, because ∇F = γ(x−μ) then; it changes with γ unless ``gamma_growth`` is 0.
+    and lr′ → 0, L → ∞ and a → 1, because ∇F = γ(x−μ) then. The target changes with γ unless ``gamma_growth`` is 0.
 
     Raises:
         UserError: a setting out of range, γ too large for lr′, a complex parameter or a sparse gradient.

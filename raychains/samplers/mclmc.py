@@ -27,8 +27,8 @@ def _length(name: str, value: object) -> None:
 
 
 class MCLMC(Isokinetic):
-    """u ← R(u); then with e = ∇log p/‖∇log p‖: u turns towards e by b·h, θ ← θ + ½h·u, u turns by (1−2b)·h,
-    θ ← θ + ½h·u, u turns by b·h; u ← R(u); R(u) = normalise(u + νξ), ν² = (e^{h/L} − 1)/d, b = .1932.
+    """With the refresh R(u) = normalise(u + νξ), ν² = (e^{h/L} − 1)/d, the direction e = ∇log p/‖∇log p‖ and b = .1932:
+    u ← R(u); u turns towards e by b·h; θ ← θ + ½h·u; u turns by (1−2b)·h; θ ← θ + ½h·u; u turns by b·h; u ← R(u).
 
     A step has the length ``lr`` = h in θ, whatever the gradient, N and T: it is *not* on the mean-loss scale. On a
     normal law in d dimensions √d times the narrowest standard deviation is a step with a bias of about one per cent; L
@@ -73,8 +73,8 @@ class MCLMC(Isokinetic):
         check=partial(integer, least=0, most=2**53, why=": the steps that tune h and L"),
     )
     energy_error: float = setting(
-        "⟨ΔE²⟩/d per step that tuning aims at. .1, as in MILE, suits networks and biases narrow coordinates by ten per "
-        "cent and more; .0005, as in blackjax, biases them by a few per cent.",
+        "⟨ΔE²⟩/d per step that tuning aims at. .1, as in MILE, suits networks and biases the spread of narrow "
+        "coordinates by 10 % and more; .0005, as in blackjax, biases it by a few per cent.",
         default=0.1,
         check=positive,
     )

@@ -28,12 +28,13 @@ class PSGLD(Sampler):
     lr → 0. Place that end inside the burn-in. From a cold start a coordinate whose first gradients happen to be near 0
     has a tiny V and may be thrown far away by its first steps.
 
-    Target: exp(−U/T) as lr → 0 once the preconditioner is frozen; biased unless frozen.
+    Target: exp(−U/T) as lr → 0, but only with a frozen preconditioner.
 
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
 
-    Source: Li et al. 2016, https://arxiv.org/abs/1512.07666, Algorithm 1, without Γ.
+    Source: Li et al. 2016, https://arxiv.org/abs/1512.07666, Algorithm 1, without its term Γ (the derivative of the
+    preconditioner).
     """
 
     lr: float = setting("step size on the mean-loss scale, before preconditioning.")

@@ -32,13 +32,15 @@ class SAM(ClosureSampler):
     temperature: float = setting("0, the only value allowed.", default=0.0)
     seed: int | None = setting("not used.", default=None)
     weight_decay: float = setting(
-        "λ, the strength of the L2 penalty ½λ‖θ‖², which counts as part of the loss at both points.", default=0.0
+        "λ, the strength of the L2 penalty ½λ‖θ‖², which is added to the loss at θ and at θ̂.", default=0.0
     )
     momentum: float = setting("m in [0, 1).", default=0.9)
     rho: float = setting(
         "ρ, the distance of the perturbed point; .05 for CIFAR-10, .1 for CIFAR-100.", default=0.05, check=positive
     )
-    m_sharpness: int = setting("sub-minibatches per step, each with its own closure.", default=1)
+    m_sharpness: int = setting(
+        "parts of the minibatch per step, each with its own perturbation and closure.", default=1
+    )
 
     kind = "sam"
     presets: ClassVar[Presets] = {

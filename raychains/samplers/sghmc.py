@@ -86,7 +86,8 @@ class SGHMC(VelocitySampler):
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.
 
-    Source: Chen et al. 2014, https://arxiv.org/abs/1402.4102, Eq. 15 (γ̂ is its β̂); cSG-MCMC (ICLR 2020), Eq. 3.
+    Source: Chen et al. 2014, https://arxiv.org/abs/1402.4102, Eq. 15, where γ̂ is called β̂; cSG-MCMC (ICLR 2020),
+    Eq. 3.
     """
 
     momentum: float = setting("m in [0, 1); 0 is SGLD, bit for bit.")

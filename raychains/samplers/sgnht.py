@@ -15,8 +15,8 @@ from raychains.samplers.thermostat import Thermostat
 
 
 class SGNHT(Thermostat):
-    """p ← e^{−f}·p − ((1−e^{−f})/f)·√(N·lr)·g + √(T·a₀·(1−e^{−2f})/f)·ξ;  f = z + a₀;
-    θ ← θ + √(lr/N)·p;  z ← z + κ·(p²/T − 1).
+    """With f = z + a₀: p ← e^{−f}·p − ((1−e^{−f})/f)·√(N·lr)·g + √(T·a₀·(1−e^{−2f})/f)·ξ;
+    θ ← θ + √(lr/N)·p; z ← z + κ·(p²/T − 1).
 
     Injected noise is constant and friction adapts: z, from 0, settles where friction takes away the heat of the
     gradient's noise (at lr·N·σ_g²/(2T) for sd σ_g of g's error), so that no estimate of that noise is needed. Friction
@@ -32,10 +32,7 @@ class SGNHT(Thermostat):
     minibatches is neither, and there a thermostat need not be nearer to the posterior than constant friction; its error
     falls with √lr.
 
-    Target: exp(−U/T) as lr, ``thermostat_rate`` and a₀ → 0, if the gradient's noise is Gaussian with constant
-    variance. At a fixed a₀ the variance of θ is multiplied by (a₀/2)·coth(a₀/2) ≈ 1 + a₀²/12 under Strang's splitting
-    (1.0008 at the default) and by 1 − a₀/2 under Euler's. With ``thermostat_rate`` 0 the gradient's noise adds to T as
-    in SGHMC.
+    Target: exp(−U/T) as for `ATMC`, with the same dependence on a₀ and on ``thermostat_rate``.
 
     Raises:
         UserError: a setting out of range, a complex parameter or a sparse gradient.

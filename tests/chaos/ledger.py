@@ -59,9 +59,9 @@ def table(records: Sequence[Record]) -> str:
     seconds = sum(r["seconds"] for r in done) / max(1, len(done))
     missed = len(records) - len(done)
     lines += [
-        f"{len(done)} faults: {violated} break the guarantee; {repaired} did when first tried, and no longer do after "
-        "a repair.",
-        f"{missed} commands ended before their fault. A fault took {seconds:.0f} s on average.",
+        f"When first tried, {violated + repaired} of {len(done)} faults broke the guarantee; {repaired} were repaired. "
+        f"Now {violated} break it.",
+        f"{missed} further commands ended before their fault. A fault took {seconds:.0f} s on average.",
     ]
     counts: Counter[tuple[str, str, str]] = Counter((r["command"], r["victim"], r["signal"]) for r in done)
     lines += ["", "| SIGKILL/SIGSTOP/SIGTERM | " + " | ".join(VICTIMS) + " |", "|---|" + "---|" * len(VICTIMS)]
@@ -73,7 +73,7 @@ def table(records: Sequence[Record]) -> str:
         groups[r["victim"], r["signal"]].append(r)
     lines += [
         "",
-        "| victim | signal | faults | ended by itself | called again | called again, no message | guarantee broken | "
+        "| victim | signal | faults | ended by itself | called again | of these, without message | guarantee broken | "
         "median recovery | worst |",
     ]
     lines.append("|---|---|---|---|---|---|---|---|---|")

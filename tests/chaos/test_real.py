@@ -147,7 +147,7 @@ def test_a_seed_that_is_tried_again_replaces_its_record_which_keeps_what_was_wro
     records = [RECORD | {"seed": 0, "violations": ["x is missing"]}, RECORD | {"seed": 1}]
     again = ledger.taken(records, [RECORD | {"seed": 0}])
     assert again == [RECORD | {"seed": 0, "before": ["x is missing"]}, RECORD | {"seed": 1}]
-    assert "2 faults: 0 break the guarantee; 1 did when first tried" in ledger.table(again)
+    assert "1 of 2 faults broke the guarantee; 1 were repaired. Now 0 break it." in ledger.table(again)
     assert ledger.taken(again, [RECORD | {"seed": 0}]) == again
     two = [RECORD | {"seed": 0, "number": n} for n in (0, 1)]
     assert ledger.taken(again, two) == [two[0], two[1] | {"before": ["x is missing"]}, RECORD | {"seed": 1}]
@@ -162,7 +162,7 @@ def test_the_table_counts_faults_that_came_about_and_violations_whatever_they_we
     ]
     said = ledger.table(records)
     assert (
-        "3 faults: 1 break the guarantee; 0 did when first tried, and no longer do after a repair.\n1 commands" in said
+        "1 of 3 faults broke the guarantee; 0 were repaired. Now 1 break it.\n1 further commands" in said
         and "| `run` | | 3/0/0 | | | | |" in said
     )
     assert "| worker | SIGKILL | 3 | 2 | 1 | 0 | 1 | 5.0 s | 9.0 s |" in said
