@@ -182,27 +182,34 @@ class Chart:
         axes = [axis for row in rows for axis in row]
         shown = {i: panel for i, panel in enumerate(self.panels) if panel is not None}
         shades = [shade for i, panel in shown.items() if (shade := _marks(axes[i], panel)) is not None]
-        for i, axis in enumerate(axes):  # once all data are there, which panels may share the ends of axes with
+        self._frame(axes, shown, columns)  # once all data are there, which panels may share the ends of axes with
+        if self.bar:
+            of = [axes[i] for i in shown]
+            bar = figure.colorbar(shades[-1], ax=of, shrink=0.8, pad=0.02, panchor=False, format=layout.PLAIN)
+            bar.set_label(self.bar)
+            bar.outline.set_visible(False)
+        layout.legend(figure, self._entries(), self.legend_columns)
+        return figure
+
+    def _frame(self, axes: Sequence[Axes], shown: Mapping[int, Panel], columns: int) -> None:
+        """Set up the axes of all panels, and turn off those of empty places."""
+        for i, axis in enumerate(axes):
             if i not in shown:
                 axis.set_axis_off()
                 continue
             inner_x = self.share_x and self.share_x != "row" and i + columns in shown
             inner_y = self.share_y and self.share_y != "col" and i % columns
             _frame(axis, shown[i], columns, not inner_x, not inner_y)
-        if self.bar:
-            of = [axes[i] for i in shown]
-            bar = figure.colorbar(shades[-1], ax=of, shrink=0.8, pad=0.02, panchor=False, format=layout.PLAIN)
-            bar.set_label(self.bar)
-            bar.outline.set_visible(False)
-        marks = [mark for panel in shown.values() for mark in panel.marks]
+
+    def _entries(self) -> list[Any]:
+        """Return the legend's entries, those of marks with labels first."""
+        marks = [mark for panel in self.panels if panel is not None for mark in panel.marks]
         labelled = [mark for mark in marks if isinstance(mark, Line | Rule | Bars) and mark.label]
         entries = {mark.label: _entry(mark) for mark in labelled} | dict(self.legend)
-        handles = [
+        return [
             Patch(label=text, **style) if "hatch" in style else layout.entry(text, **style)
             for text, style in entries.items()
         ]
-        layout.legend(figure, handles, self.legend_columns)
-        return figure
 
 
 def lines_of(labels: Sequence[str], lines: int = 3) -> Axis:
