@@ -45,7 +45,7 @@ def main(folder: Path, temporary: str) -> dict[str, Any]:
         leaving = machines.add(made, num_cpus=1)
         assert session.connect(made.address).ours
         found["grows"], found["room"] = RayWorkers().grows(), ResourceConfig().slots(RayWorkers()).room()
-        found["refused"] = [said(cpus_per_chain=2), said(gpus_per_chain=0.5), said(accelerator_type="A100")]
+        found["refused"] = [said(cpus_per_chain=2), said(gpus_per_worker=0.5), said(accelerator_type="A100")]
         with ThreadPoolExecutor() as pool:  # nodes are started in the main thread
             found |= come_and_go(folder, made, leaving, pool)
             found["gpu"] = share(folder, made, pool)

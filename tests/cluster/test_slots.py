@@ -49,8 +49,8 @@ def test_room_is_what_fits_node_by_node() -> None:
     cluster = Recorded(*MIXED)
     for settings, room in (
         ({}, 3),
-        ({"cpus_per_chain": 2, "gpus_per_chain": 0.5}, 4),
-        ({"cpus_per_chain": 4, "gpus_per_chain": 0.0}, 3),
+        ({"cpus_per_chain": 2, "gpus_per_worker": 0.5}, 4),
+        ({"cpus_per_chain": 4, "gpus_per_worker": 0.0}, 3),
         ({"accelerator_type": "T4"}, 2),
         ({"gpus_per_evaluator": 0.25, "evaluators": 2}, 2),
         ({"concurrent": 2}, 2),
@@ -65,21 +65,21 @@ def test_room_is_what_fits_node_by_node() -> None:
     ("settings", "line"),
     [
         (
-            {"cpus_per_chain": 9, "gpus_per_chain": 0.0},
+            {"cpus_per_chain": 9, "gpus_per_worker": 0.0},
             "cpus_per_chain must be at most the CPUs of one node (8), got 9",
         ),
-        ({"gpus_per_chain": 4}, "gpus_per_chain must be at most the cluster's GPUs (3), got 4"),
-        ({"gpus_per_chain": 3}, "gpus_per_chain must be at most the GPUs of one node (2), got 3"),
+        ({"gpus_per_worker": 4}, "gpus_per_chain must be at most the cluster's GPUs (3), got 4"),
+        ({"gpus_per_worker": 3}, "gpus_per_chain must be at most the GPUs of one node (2), got 3"),
         (
-            {"cpus_per_chain": 8, "gpus_per_chain": 2},
+            {"cpus_per_chain": 8, "gpus_per_worker": 2},
             "cpus_per_chain must be at most the CPUs of a node with 2 GPU, got 8",
         ),
         ({"accelerator_type": "A10"}, "accelerator_type must be one of A100, T4, got 'A10'; did you mean 'A100'?"),
         (
-            {"accelerator_type": "A100", "gpus_per_chain": 2},
+            {"accelerator_type": "A100", "gpus_per_worker": 2},
             "gpus_per_chain must be at most the cluster's GPUs (1), got 2",
         ),
-        ({"gpus_per_evaluator": 2, "gpus_per_chain": 2}, "evaluators × gpus_per_evaluator must fit"),
+        ({"gpus_per_evaluator": 2, "gpus_per_worker": 2}, "evaluators × gpus_per_evaluator must fit"),
     ],
 )
 def test_what_no_node_holds_is_refused(settings: dict[str, Any], line: str) -> None:
@@ -108,15 +108,15 @@ def test_the_options_reach_the_resources() -> None:
 def test_a_cluster_that_grows_is_asked_for_as_many_as_wait() -> None:
     cluster = Recorded(Node(2))
     cluster.growing = True
-    slots = slots_of(cluster, gpus_per_chain=1.0)
+    slots = slots_of(cluster, gpus_per_worker=1.0)
     assert slots.count == slots.room() == 0 and slots.requested(9) == slots.at_once(9) == 9
-    assert slots_of(cluster, gpus_per_chain=1.0, concurrent=3).requested(9) == 3
+    assert slots_of(cluster, gpus_per_worker=1.0, concurrent=3).requested(9) == 3
     cluster.growing = False
     fixed = slots_of(cluster)
     assert fixed.requested(9) == fixed.at_once(9) == 2 and fixed.requested(1) == 1
     cluster.found.clear()
     assert fixed.requested(9) == 0
-    waits = slots_of(cluster, gpus_per_chain=1.0, concurrent=3)
+    waits = slots_of(cluster, gpus_per_worker=1.0, concurrent=3)
     assert waits.requested(9) == 3, "a number says that they may be waited for"
     cluster.started_here = True
     cluster.found.append(Node(4))
@@ -125,7 +125,7 @@ def test_a_cluster_that_grows_is_asked_for_as_many_as_wait() -> None:
 
 def test_an_evaluator_goes_where_it_costs_the_fewest_chains() -> None:
     cluster = Recorded(Node(8, 2, "a"), Node(4, 1, "b"))
-    slots = slots_of(cluster, gpus_per_chain=2, gpus_per_evaluator=0.5, evaluators=2)
+    slots = slots_of(cluster, gpus_per_worker=2, gpus_per_evaluator=0.5, evaluators=2)
     work, alone = EvaluationConfig(task={}, split="test"), ResourceConfig(gpus_per_evaluator=0.5, evaluators=3)
     made = Evaluators(cluster, "store", work, 3, alone, slots=slots, names=Names("r", "abcdef99"))
     for _ in range(3):
@@ -293,7 +293,7 @@ def test_trials_of_a_sweep_without_room_end_it_after_the_timeout_too(monkeypatch
 
 
 def test_evaluators_without_room_are_told_of_too() -> None:
-    settings = {"gpus_per_chain": 0, "concurrent": 1, "gpus_per_evaluator": 0.5, "slot_timeout": 60}
+    settings = {"gpus_per_worker": 0, "concurrent": 1, "gpus_per_evaluator": 0.5, "slot_timeout": 60}
     wait, clock = waiting(Recorded(Node(4)), 0, 0, **settings)
     room = "no node of the cluster has room for an evaluator (0.5 GPU)"
     line = f"{room}: it has 1 node of 4 CPU; more nodes were asked for"

@@ -129,14 +129,14 @@ CLAIMS: dict[str, Callable[[], None]] = {
     "after any stop, dropping": partial(
         on_cpu.test_any_checkpoint_cadence_gives_a_packed_chain_the_same_bytes, "dropping"
     ),
-    "coming and going": on_cpu.test_chains_come_and_go_at_any_step_and_go_on_elsewhere,
+    "coming and going": partial(on_cpu.test_chains_come_and_go_at_any_step_and_go_on_elsewhere, "sghmc", 20),
     "a density": partial(
         on_cpu.test_a_chain_of_a_density_has_its_bytes_and_lanes_in_any_place_and_after_any_stop, "sghmc"
     ),
     "mclmc in any place": partial(
         on_cpu.test_an_isokinetic_chain_has_its_bytes_alone_beside_others_and_in_any_place, "mclmc", "dropping"
     ),
-    "mclmc catches up": partial(on_cpu.test_isokinetic_chains_catch_up_and_go_on_elsewhere, "mclmc", 20),
+    "mclmc catches up": partial(on_cpu.test_chains_come_and_go_at_any_step_and_go_on_elsewhere, "mclmc", 20),
 }
 
 

@@ -180,7 +180,9 @@ def _cycles(run: RunData, curves: Sequence[Curve]) -> Chart:
         if curve.single is not None:
             mean, sd = (v * scale for v in curve.single)
             yield Rule(at=mean, width=2 * sd, style={"color": style.colour, "alpha": 0.14, "zorder": 0})
-            yield Rule(at=mean, style={"color": style.colour, "linewidth": 0.9, "linestyle": style.line, "alpha": 0.8})
+            yield Rule(
+                at=mean, style={"color": style.colour, "linewidth": 0.9, "linestyle": style.dashes, "alpha": 0.8}
+            )
 
     made = _chart(run, curves, marks, Axis(label="Cycles of each chain", ticks=8, whole=True), Axis())
     return replace(made, legend=[("single samples, mean ± sd", SHADE)] if any(c.single for c in curves) else [])
