@@ -20,7 +20,7 @@ from tests.processes import SECONDS
 
 COMMANDS_TOLD = list(dict.fromkeys(pages.typed(pages.page())))
 OTHERS = sorted({task for task, _ in sizes.PAIRS} - {"digits"})
-SIZE = re.compile(r"[\d.]+(?= MB| × 4 n)")
+SIZE = re.compile(r"[\d.]+(?= MB| × 4 P)")
 OURS = re.compile(r"(?:raychains (\w+)|python (?:/opt/raychains/)?jobs/(\w+)\.py)((?: [^\n\\]*)?)")
 
 
@@ -86,7 +86,7 @@ def test_the_sizes_are_measured(task: str) -> None:
 
 
 def test_every_size_is_on_the_page_and_the_example_follows_from_them() -> None:
-    rows = {tuple(re.findall(r"`([\w-]+)`", line)) for line in pages.page().splitlines() if " × 4 n)" in line}
+    rows = {tuple(re.findall(r"`([\w-]+)`", line)) for line in pages.page().splitlines() if " × 4 P)" in line}
     assert rows == set(sizes.PAIRS)
     (row,) = [line for line in pages.page().splitlines() if "`cifar10-resnet18` | `csghmc`" in line]
     sample, checkpoint = (float(m) * 1e6 for m in re.findall(r"([\d.]+) MB", row))
