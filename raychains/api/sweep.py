@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class SweepResult(InStore):
     """A sweep in its store: its table, its best point, its files."""
 
-    _KEY_FIGURES = ("map", "cycles")
+    _KEY_FIGURES = ("map", "options", "cycles")
 
     store: SweepStore
     failed: Mapping[str, str]

@@ -131,6 +131,8 @@ class Note:
     y: float
     text: str
     boxed: bool = False
+    style: Style = field(default_factory=dict)
+    """Changes of the annotation's keywords."""
 
 
 Mark = Line | Rule | Bars | Heat | Contours | Note
@@ -321,7 +323,7 @@ def _mark(axis: Axes, mark: Mark) -> Any:
         case Note():
             box = {"facecolor": PAPER, "edgecolor": "none", "alpha": 0.75, "pad": 1} if mark.boxed else None
             text: Any = {"xytext": (5, 5), "textcoords": "offset points", "fontsize": 8.5, "bbox": box}
-            axis.annotate(mark.text, (mark.x, mark.y), **text)
+            axis.annotate(mark.text, (mark.x, mark.y), **text | mark.style)
     return None
 
 

@@ -14,9 +14,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from raychains.evaluation.evaluation import Metric
-from raychains.plotting.style import MUTED, WIDTH
+from raychains.plotting.style import WIDTH
 
-COUNT = FuncFormatter(lambda v, _: f"{v:,.0f}")
 DASHED = (0, (4, 2))
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -55,21 +54,6 @@ def legend(figure: Figure, handles: Sequence[Any], columns: int = 2) -> None:
 def entry(label: str, **style: Any) -> Line2D:
     """A legend's entry of any style."""
     return Line2D([], [], label=label, **style)
-
-
-def dot_entry(label: str, **style: Any) -> Line2D:
-    """A legend's entry of a dot."""
-    return entry(label, **{"color": MUTED, "marker": "o", "linestyle": "", "markersize": 4.5, **style})
-
-
-def grid(count: int, columns: int, height: float, **share: Any) -> tuple[Figure, list[Axes]]:
-    """A figure of ``count`` panels in rows of at most ``columns``, each row ``height`` inches high."""
-    columns = min(count, columns)
-    figure, rows = panels(-(-count // columns), columns, height, **share)
-    axes = [axis for row in rows for axis in row]
-    for spare in axes[count:]:
-        spare.set_axis_off()
-    return figure, axes[:count]
 
 
 def apart(count: int, width: float) -> Any:

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
-from matplotlib.patches import Rectangle
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.text import Annotation
 
 from raychains.evaluation.evaluation import Metric
 from raychains.inference.sweep_data import Sweep
-from raychains.plotting.style import DARK, MUTED, PAPER, laid_out
+from raychains.plotting.style import DARK, PAPER, Drawing, laid_out
 from raychains.report.sweep import curves, heat
 from tests.report.figures import nothing_covered
 from tests.report.swept import BETAS, FAILED, GRADIENTS, MS, SAMPLERS, STOPPED, WAITING, drawn, sweep, value
@@ -29,90 +30,70 @@ ACCURACY = Metric(name="accuracy", label="Accuracy", better="higher")
 
 
 @pytest.fixture(scope="module")
-def main() -> Iterator[tuple[Sweep, dict[str, Any]]]:
-    """The map of β × M: its texts, patches and marginal lines."""
+def grid() -> Iterator[tuple[Sweep, Drawing, Figure]]:
+    """The map of β × M."""
     made = sweep()
     drawing = heat.drawing(made)
     assert drawing is not None
     with laid_out(drawing) as figure:
-        axes = {axis.get_label(): axis for axis in figure.axes}
-        yield made, {"figure": figure, "drawing": drawing, **axes}
+        yield made, drawing, figure
 
 
-def texts(axis: Axes) -> dict[tuple[int, int], str]:
-    return {(round(t.get_position()[0]), round(t.get_position()[1])): t.get_text() for t in axis.texts}
+def place(beta: float, m: int) -> tuple[int, int]:
+    return MS.index(m), BETAS.index(beta)
 
 
-def boxes(axis: Axes) -> list[Rectangle]:
-    return [p for p in axis.patches if isinstance(p, Rectangle)]
-
-
-def test_cells_hold_the_mean_of_their_repeats(main: tuple[Sweep, dict[str, Any]]) -> None:
-    found = texts(main[1]["main"])
-    for (j, beta), (i, m) in itertools.product(enumerate(BETAS), enumerate(MS)):
+def test_cells_hold_the_mean_of_their_repeats(grid: tuple[Sweep, Drawing, Figure]) -> None:
+    _, drawing, figure = grid
+    [axis] = figure.axes
+    found = {note.xy: note.get_text() for note in axis.texts if isinstance(note, Annotation)}
+    for beta, m in itertools.product(BETAS, MS):
         both = [value(beta, m, repeat=r) for r in range(2)]
         if (beta, m) == FAILED:
-            assert (i, j) not in found
+            assert place(beta, m) not in found
             continue
         expected = both[0] if (beta, m) == WAITING else sum(both) / 2  # of the repeats that finished
         expected += 0.1 * (1 - 2 / 8) if (beta, m) == STOPPED else 0.0
-        assert found[i, j] == f"{expected:.4f}"
-    axis = main[1]["main"]
+        assert found[place(beta, m)] == f"{expected:.4f}"
     assert [t.get_text() for t in axis.get_xticklabels()] == ["2", "4", "8"]
     assert [t.get_text() for t in axis.get_yticklabels()] == ["0", "0.25", "0.5"]
-    table = pd.DataFrame(main[1]["drawing"].data)
+    table = pd.DataFrame(drawing.data)
     assert len(table) == 9 and table[table["best"]][["exploration", "cycles"]].to_numpy().tolist() == [[0.25, 4]]
     se = 0.004 / math.sqrt(2) / math.sqrt(2)  # two values .004 apart
     assert table.loc[table["status"] == "finished", "se"].to_numpy() == pytest.approx(se)
 
 
-def test_only_what_did_not_finish_is_hatched_and_the_legend_says_so(main: tuple[Sweep, dict[str, Any]]) -> None:
-    hatched = {tuple(p.get_center()): p.get_hatch() for p in boxes(main[1]["main"]) if p.get_hatch()}
+def test_only_what_did_not_finish_is_hatched_and_the_best_is_framed(grid: tuple[Sweep, Drawing, Figure]) -> None:
+    made, _, figure = grid
+    boxes = [p for p in figure.axes[0].patches if isinstance(p, Rectangle)]
+    hatched = {tuple(p.get_center()): p.get_hatch() for p in boxes if p.get_hatch()}
     cut = {"stopped": STOPPED, "failed": FAILED, "waiting": WAITING}
-    assert hatched == {(MS.index(m), BETAS.index(b)): heat.HATCHES[status] for status, (b, m) in cut.items()}
+    assert hatched == {place(*point): heat.HATCHES[status] for status, point in cut.items()}
     assert len(set(hatched.values())) == 3
-    (legend,) = main[1]["figure"].legends
-    shown = {h.get_hatch(): h.get_label() for h in legend.legend_handles if getattr(h, "get_hatch", lambda: None)()}
-    assert shown == {
-        "////": "stopped by the scheduler (its last "
-                "value)", "xxxx": "failed", "....": "not finished (value: of its other repeats)",
-    }  # fmt: skip
-    made = main[0]
-    plain = dataclasses.replace(made, results=made.results[made.results["status"] == "finished"])
-    figure = heat.drawing(plain).draw()  # type: ignore[union-attr]
-    assert not any(getattr(h, "get_hatch", lambda: None)() for h in figure.legends[0].legend_handles)
-
-
-def test_the_frame_is_at_the_best_point(main: tuple[Sweep, dict[str, Any]]) -> None:
-    frames = [p.get_xy() for p in boxes(main[1]["main"]) if p.get_gid() == "best"]
-    assert frames and set(frames) == {(MS.index(4) - 0.5, BETAS.index(0.25) - 0.5)}
-    made = main[0]
+    shown = {h.get_hatch(): h.get_label() for h in figure.legends[0].legend_handles if isinstance(h, Patch)}
+    assert shown == {"////": "stopped by the scheduler", "xxxx": "failed", "....": "not finished"}
+    assert {tuple(p.get_center()) for p in boxes if p.get_gid() == "best"} == {place(0.25, 4)}
     assert made.points.loc[made.best, ["exploration", "cycles"]].tolist() == [0.25, 4]
+    plain = dataclasses.replace(made, results=made.results[made.results["status"] == "finished"])
+    assert not heat.drawing(plain).draw().legends  # type: ignore[union-attr]
 
 
-def test_marginals_are_the_best_and_the_mean_of_whole_chains(main: tuple[Sweep, dict[str, Any]]) -> None:
+def test_panels_have_the_best_and_the_mean_of_whole_chains(grid: tuple[Sweep, Drawing, Figure]) -> None:
     def worth(beta: float, m: int) -> list[float]:
         if (beta, m) in (STOPPED, FAILED):
             return []
         return [value(beta, m)] if (beta, m) == WAITING else [np.mean([value(beta, m, repeat=r) for r in range(2)])]
 
-    by_m = [[v for b in BETAS for v in worth(b, m)] for m in MS]
+    drawing = heat.options(grid[0])
+    assert drawing is not None
     by_beta = [[v for m in MS for v in worth(b, m)] for b in BETAS]
-
-    def drawn_lines(axis: Axes) -> list[Any]:
-        return [
-            next(line for line in axis.lines if line.get_color() == heat.MARGINALS[n]["color"])
-            for n in ("best", "mean")
-        ]
-
-    best, mean = drawn_lines(main[1]["top"])
-    assert best.get_ydata() == pytest.approx([min(v) for v in by_m])
-    assert mean.get_ydata() == pytest.approx([np.mean(v) for v in by_m])
-    best, mean = drawn_lines(main[1]["side"])
-    assert best.get_xdata() == pytest.approx([min(v) for v in by_beta])
-    assert mean.get_xdata() == pytest.approx([np.mean(v) for v in by_beta])
-    dots = next(line for line in main[1]["side"].lines if line.get_color() == MUTED and line.get_marker() == "o")
-    assert sorted(dots.get_xdata()) == pytest.approx(sorted(itertools.chain(*by_beta)))
+    by_m = [[v for b in BETAS for v in worth(b, m)] for m in MS]
+    for axis, values in zip(drawing.draw().axes, (by_beta, by_m), strict=True):
+        dots, _, best, mean, ring = axis.lines
+        assert sorted(dots.get_ydata()) == pytest.approx(sorted(itertools.chain(*values)))
+        assert best.get_ydata() == pytest.approx([min(v) for v in values])
+        assert mean.get_ydata() == pytest.approx([np.mean(v) for v in values])
+        assert ring.get_gid() == "best" and ring.get_ydata() == pytest.approx([min(map(min, values))])
 
 
 def contrast(one: Any, other: Any) -> float:
@@ -209,19 +190,15 @@ def test_learning_curves_are_the_reports_and_end_in_a_mark_where_they_were_stopp
 
 def test_random_points_are_dots_with_the_best_ringed_and_every_option_has_a_panel() -> None:
     made = drawn()
-    drawing = heat.drawing(made)
-    assert drawing is not None
-    figure = drawing.draw()
-    axis = next(a for a in figure.axes if a.get_label() == "main")
+    drawing, panels = heat.drawing(made), heat.options(made)
+    assert drawing is not None and panels is not None
+    [axis] = drawing.draw().axes
     assert axis.get_yscale() == "log" and not axis.texts
-    points = made.points
-    dots = [place for group in axis.collections for place in group.get_offsets().tolist()]
-    assert sorted(dots) == sorted(points[["temperature", "lr"]].astype(float).to_numpy().tolist())
-    (ring,) = [line for line in axis.lines if line.get_gid() == "best"]
+    points, places = made.points, [line.get_xydata()[0].tolist() for line in axis.lines if line.get_gid() != "best"]
+    assert sorted(places) == sorted(points[["temperature", "lr"]].astype(float).to_numpy().tolist())
+    [ring] = [line for line in axis.lines if line.get_gid() == "best"]
     best = points[points["status"] == "finished"]["nll"].idxmin()
     assert made.best == best and ring.get_xydata()[0].tolist() == points.loc[best, ["temperature", "lr"]].tolist()
-    panels = heat.options(made)
-    assert panels is not None and heat.options(sweep()) is None
     axes = panels.draw().axes
     assert [a.get_xlabel() for a in axes] == ["Step size lr", "Temperature T", "Schedule"]
     for axis in axes:
@@ -231,9 +208,9 @@ def test_random_points_are_dots_with_the_best_ringed_and_every_option_has_a_pane
     assert {t.get_text() for t in axes[2].get_xticklabels()} == {"constant", "cyclical"}
 
 
-def test_legends_cover_nothing_and_all_lies_on_the_paper(main: tuple[Sweep, dict[str, Any]]) -> None:
+def test_legends_cover_nothing_and_all_lies_on_the_paper(grid: tuple[Sweep, Drawing, Figure]) -> None:
     made, random = sweep(SAMPLERS), drawn()
     others = [curves.cycles(made), curves.progress(made), heat.drawing(random), heat.options(random)]
-    for drawing in (main[1]["drawing"], *others):
+    for drawing in (grid[1], heat.options(made), *others):
         assert drawing is not None
         nothing_covered(drawing)

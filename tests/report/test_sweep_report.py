@@ -38,7 +38,7 @@ def test_the_page_needs_nothing_else_and_escapes_what_people_wrote(page: tuple[S
 
 def test_its_figures_are_there_in_both_colour_schemes_and_as_files(page: tuple[SweepStore, Page]) -> None:
     store, found = page
-    assert found.figures() == {"map", "cycles", "progress"}
+    assert found.figures() == {"map", "cycles", "progress", "options"}
     figures_are_files(store, found, palette=False)  # the map has colours of its own
 
 

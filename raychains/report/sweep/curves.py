@@ -77,8 +77,7 @@ def _progress(sweep: Sweep, found: pd.DataFrame) -> Chart:
         if (there["status"] == status).any():
             handles.append((heat.NAMES[status], {**DOT, "color": INK, "marker": mark, "markersize": 7}))
     x_axis = Axis(label="Gradient evaluations of a chain", low=0, text=EngFormatter())
-    low, high = found["mean"].min(), found["mean"].max()
-    y_axis = Axis(label=f"{metric.label}, validation", scale="log" if low > 0 and high >= 4 * low else "linear")
+    y_axis = heat.value_axis(metric, found["mean"])
     return Chart(panels=[Panel(marks=lines, x=x_axis, y=y_axis)], height=3.5, legend=handles, legend_columns=4)
 
 
