@@ -122,12 +122,11 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
         point = plan.points[0] if plan.points else planned.points.make(0, {})
         found = proof.prove(point.specs[0], planned.points.start)
         plan = dataclasses.replace(plan, notes=(*plan.notes, *found.notes))
-        planned = dataclasses.replace(planned, plan=plan)
     with context.leased(lambda: _check_plan(folder, plan, options)) as lease:
-        callback.on(_planned(plan, folder, root))
+        callback.on(_planned(plan, folder))
         resources = context.resources
         if not context.plan:
-            sweep_results.write_plan(folder, plan, {**origin("sweep", options), "bins": resources.bins})
+            folder.write_plan({**plan.to_json(), **origin("sweep", options), "bins": resources.bins})
         own: dict[str, Any] = {"log": None, "tensorboard": None}  # the sweep's, not its trials'
         shared = dataclasses.replace(planned.points.options, bins=resources.bins, **own)
         shared = with_start(located(shared), planned.points.start)
@@ -143,7 +142,7 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
         rows = sweep_results.write(
             folder, plan, outcome.points, failed=outcome.failed, best_options=planned.best_options
         )
-        if outcome.stopped:
+        if outcome.interrupted:
             ended = sum(row["status"] in (FINISHED, STOPPED) for row in rows)
             raise context.interrupted(f"{ended} of {plan.count * plan.repeats} points' chains through")
         return publish(folder, outcome.failed)
@@ -187,9 +186,8 @@ def _check_plan(folder: SweepStore, plan: SweepPlan, options: Sweep) -> None:
         raise planned_otherwise(folder)
 
 
-def _planned(plan: SweepPlan, folder: SweepStore, root: Storage) -> SweepPlanned:
+def _planned(plan: SweepPlan, folder: SweepStore) -> SweepPlanned:
     specs = {spec.digest: spec for point in plan.points for spec in point.specs}
-    there = finished_chains(root, specs)
-    stops = folder.stops()
-    done = {d for d in specs if state_of(folder.reports(d), stops.get(d), plan.length) != WAITING}
-    return SweepPlanned(plan=plan, folder=folder, there=len(there), done=len(done))
+    states = [state_of(folder.reports(d), folder.stopped_at(d), plan.length) for d in specs]
+    done = len(states) - states.count(WAITING)
+    return SweepPlanned(plan=plan, folder=folder, there=len(finished_chains(folder.root, specs)), done=done)

@@ -173,7 +173,7 @@ def report(
         raise UserError(
             f"name must be that of an experiment or a new one, got {folder.name!r}: it is a sweep of raychains"
         )
-    sweep_results.write_plan(folder, plan)
+    folder.write_plan(plan.to_json())
     failed = {}
     for result, (_, repeat), point in zip(reported, trials, points, strict=True):
         digest, rows = point.specs[repeat].digest, result.metrics_dataframe.to_dict("records")

@@ -68,6 +68,11 @@ class Metric:
         true_or_false("minor", self.minor)
         require(self.of is None or callable(self.of), "of", self.of, "be a function of rows")
 
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a plan stores it: without a user's function."""
+        numbers = {"scale": float(self.scale), "digits": int(self.digits), "minor": bool(self.minor)}
+        return {"name": str(self.name), "label": str(self.label), "better": str(self.better), **numbers}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reduced:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -174,13 +174,7 @@ def planned_metrics(comparison: Comparison) -> list[dict[str, Any]] | None:
             metrics = tasks.build(comparison.task_spec).splits()[comparison.split].metrics
     except (RaychainsError, OSError, KeyError):
         return None
-    return stored_metrics(metrics)
-
-
-def stored_metrics(metrics: Sequence[Metric]) -> list[dict[str, Any]]:
-    """Metrics as a plan stores them."""
-    numbers: dict[str, Callable[[Any], Any]] = {"scale": float, "digits": int, "minor": bool}
-    return [{k: numbers.get(k, str)(v) for k, v in asdict(metric).items() if k != "of"} for metric in metrics]
+    return [metric.to_json() for metric in metrics]
 
 
 def read_metrics(plan: Mapping[str, Any]) -> tuple[Metric, ...] | None:

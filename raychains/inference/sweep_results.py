@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from raychains.inference.run_data import stored_metrics
 from raychains.inference.sweep_data import Sweep
 from raychains.planning.reports import cycle_count
 from raychains.planning.sweep_plan import FINISHED, WAITING, Point, SweepPlan, Values, state_of
@@ -15,11 +14,6 @@ from raychains.store import ChainStore, SweepStore, initial_states
 BestOptions = Callable[[Values], Mapping[str, Any]]
 KEYS = ("epoch", "gradients", "samples")
 """Entries of a report beside its cycle and its metrics."""
-
-
-def write_plan(folder: SweepStore, plan: SweepPlan, origin: Mapping[str, Any] | None = None) -> None:
-    """Write plan.json, with how and when it was made, and the bins of its reports."""
-    folder.write_plan({**plan.to_json(), **(origin or {}), "metrics": stored_metrics(plan.metrics)})
 
 
 def report_of(plan: SweepPlan, result: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,7 +53,7 @@ def publish_trial(
     for report in reports:
         folder.publish_report(digest, report)
     if not failed and state_of(reports, None, point.length) == WAITING:
-        folder.publish_stop(digest, reports[-1])
+        folder.publish_stopped_at(digest, reports[-1])
 
 
 def write(
@@ -79,14 +73,15 @@ def write(
         failed: chains that were given up, by digest, and why.
         best_options: makes the options of `raychains run` of a point's values.
     """
-    stops, metrics = folder.stops(), [metric.name for metric in plan.metrics]
+    metrics = [metric.name for metric in plan.metrics]
     results: list[dict[str, Any]] = []
     reports: list[dict[str, Any]] = []
     for point in sorted(points, key=lambda p: p.number):
         cycles = cycle_count(point.specs[0])
         for repeat, spec in enumerate(point.specs):
             reported = folder.reports(spec.digest)
-            status, reason = plan.outcome(point, reported, stops.get(spec.digest), failed.get(spec.digest))
+            stopped_at = folder.stopped_at(spec.digest)
+            status, reason = plan.outcome(point, reported, stopped_at, failed.get(spec.digest))
             about = {**_columns(point), "repeat": repeat, "digest": spec.digest}
             rows = [_row(about, report, cycles, metrics) for report in reported]
             reports += rows

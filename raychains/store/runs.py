@@ -192,18 +192,13 @@ class SweepStore(RunStore):
                 found[cycle] = attempt, report
         return [found[cycle][1] for cycle in sorted(found)]
 
-    def publish_stop(self, digest: str, why: Mapping[str, Any]) -> None:
-        """Record that the scheduler stopped a chain: it is not run again."""
-        self.root.publish(self._name(f"stops/{digest}.json"), json_bytes(dict(why), allow_nan=True))
+    def publish_stopped_at(self, digest: str, report: Mapping[str, Any]) -> None:
+        """Record the report at which the scheduler stopped a chain: it is not run again."""
+        self.root.publish(self._name(f"stops/{digest}.json"), json_bytes(dict(report), allow_nan=True))
 
-    def stops(self) -> dict[str, dict[str, Any]]:
-        """Return the chains that the scheduler stopped, by digest; torn and altered files are left out, and logged."""
-        return self._objects("stops", _is_stop)
-
-    def stop(self, digest: str) -> dict[str, Any] | None:
-        """Return how far the scheduler let a chain run; None where it was not stopped, or the file is torn or
-        altered."""
-        return self._object(f"stops/{digest}.json", _is_stop)
+    def stopped_at(self, digest: str) -> dict[str, Any] | None:
+        """Return where the scheduler stopped a chain; None where it did not, or the file is torn or altered."""
+        return self._object(f"stops/{digest}.json", lambda stop: is_number(stop.get("epoch")))
 
     def publish_asked(self, point: int, values: Mapping[str, Any]) -> None:
         """Record a point that the search chose, before it is run."""
@@ -211,10 +206,9 @@ class SweepStore(RunStore):
 
     def asked(self) -> list[dict[str, Any]]:
         """Return the points that the search chose so far, in order, up to the first gap."""
-        found = self._objects("asked")
         points: list[dict[str, Any]] = []
-        while (name := f"{len(points):06d}") in found:
-            points.append(found[name])
+        while (found := self._object(f"asked/{len(points):06d}.json")) is not None:
+            points.append(found)
         return points
 
     def write_best(self, options: Mapping[str, Any]) -> str:
@@ -240,12 +234,6 @@ class SweepStore(RunStore):
     def damaged(self, name: str) -> UserError:
         return UserError(f"sweep {self.name}: {name}.parquet is damaged; repeat it with `resume=True` to write it")
 
-    def _objects(self, folder: str, ok: Callable[[dict[str, Any]], bool] = bool) -> dict[str, dict[str, Any]]:
-        """The whole JSON objects of a folder by their files' stems."""
-        names = [n for n in self.root.names(self._name(folder)) if n.endswith(".json")]
-        found = {name.removesuffix(".json"): self._object(f"{folder}/{name}", ok) for name in names}
-        return {stem: value for stem, value in found.items() if value is not None}
-
     def _object(self, name: str, ok: Callable[[dict[str, Any]], bool] = bool) -> dict[str, Any] | None:
         """A JSON object; None without one, or for one that is torn, altered or not ``ok``, which is logged."""
         try:
@@ -256,11 +244,6 @@ class SweepStore(RunStore):
             log.warning("passed over, since it is torn or altered: %s", self.location(name))
             return None
         return value
-
-
-def _is_stop(stop: Mapping[str, Any]) -> bool:
-    """Return whether this is what `SweepStore.publish_stop` wrote."""
-    return is_number(stop.get("epoch"))
 
 
 def _is_report(report: Mapping[str, Any], *, cycle: int, metric: str | None) -> bool:

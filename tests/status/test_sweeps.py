@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> SweepStore:
     for digest, cycles in (("a" * 64, 2), ("b" * 64, 1)):
         for cycle in range(cycles):
             folder.publish_report(digest, {"cycle": cycle, "nll": 0.5})
-    folder.publish_stop("b" * 64, {"cycle": 0})
+    folder.publish_stopped_at("b" * 64, {"cycle": 0})
     enter(folder.root, "sweep:first")
     return folder
 

@@ -226,7 +226,7 @@ def _sweep(root: Storage) -> sweep_points.Planned:
     settings = {"task_settings": ("hidden=[4]", "train=60"), "store": root.uri, "samples_per_cycle": 1}
     planned = sweep_points.plan(Sweep(task="digits", epochs=4, grid=("exploration=0,0.5", "cycles=1,2"), **settings))
     folder, plan = SweepStore(root, SWEEP), planned.plan
-    sweep_results.write_plan(folder, plan, {"command": "sweep"})
+    folder.write_plan(plan.to_json())
     for point in plan.points:
         [spec] = point.specs
         chain, kept = Chain(spec), ChainStore(root, spec.digest)
@@ -249,7 +249,7 @@ def _sweep(root: Storage) -> sweep_points.Planned:
             }
             folder.publish_report(spec.digest, {**done, "metrics": metrics})
         if stopped:
-            folder.publish_stop(spec.digest, {"epoch": 2.0, "cycle": 0})
+            folder.publish_stopped_at(spec.digest, {"epoch": 2.0, "cycle": 0})
         folder.publish_asked(point.number, dict(point.values))
     sweep_results.write(folder, plan, plan.points, failed={}, best_options=planned.best_options)
     return planned

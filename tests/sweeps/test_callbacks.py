@@ -17,7 +17,7 @@ from raychains.callbacks.jsonl import JsonLines
 from raychains.core.config import Sweep
 from raychains.core.errors import RayLost, StorageAway, StorageRefused, UserError
 from raychains.orchestration.cluster import ray_watch
-from raychains.orchestration.tune.sweep_experiment import SweepCallback, SweepStopper
+from raychains.orchestration.tune.sweep_experiment import InterruptStopper, SweepCallback
 from raychains.planning import sweep_points
 from raychains.report.terminal import Terminal
 from raychains.store import Storage, SweepStore
@@ -98,7 +98,7 @@ def test_a_terminal_names_points_and_their_repeats(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [StorageRefused("the disk is full"), StorageAway("no answer")])
 def test_a_store_that_fails_in_tunes_callbacks_ends_the_sweep_by_its_own_error(error: UserError) -> None:
-    stopper = SweepStopper(SimpleNamespace(lost=""), callbacks.NullCallback())  # type: ignore[arg-type]
+    stopper = InterruptStopper(SimpleNamespace(lost=""), callbacks.NullCallback())  # type: ignore[arg-type]
     callback: Any = object.__new__(SweepCallback)
     callback.stopper, callback._of_config = stopper, {"[{}, 0]": None}
 

@@ -30,7 +30,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory, ray_session: None) -> tuple[
     """2 × 3 points on digits, one after another."""
     diary = Diary()
     store = str(tmp_path_factory.mktemp("halving"))
-    publish = SweepStore.publish_stop
+    publish = SweepStore.publish_stopped_at
 
     def stop(folder: SweepStore, digest: str, about: Mapping[str, Any]) -> None:
         cycles = [report["cycle"] for report in folder.reports(digest)]
@@ -38,7 +38,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory, ray_session: None) -> tuple[
         publish(folder, digest, about)
 
     with undrawn(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SweepStore, "publish_stop", stop)
+        patch.setattr(SweepStore, "publish_stopped_at", stop)
         patch.setattr(sweep_experiment, "TICK_EVERY", 0.0)  # a chain here is shorter than the time between two ticks
         result = rc.sweep(**ASKED, store=store, concurrent=1, callback=diary)
     return result, diary

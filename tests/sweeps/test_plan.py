@@ -148,7 +148,7 @@ def test_a_sweep_that_is_resumed_judges_by_the_bins_that_it_began_with(
 
     def stopped(planned: sweep_points.Planned, *, options: Run, **_: object) -> SweepOutcome:
         seen.append(options.bins)
-        return SweepOutcome((), {}, stopped=True)
+        return SweepOutcome((), {}, interrupted=True)
 
     monkeypatch.setattr("raychains.orchestration.tune.sweep_experiment.run", stopped)
     monkeypatch.setattr("raychains.api.run_context.on_ray", lambda options, again, callback, drive: drive())

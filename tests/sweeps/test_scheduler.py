@@ -40,7 +40,7 @@ def test_a_chain_that_was_stopped_reports_again_what_the_store_has_and_ends_ther
         folder.publish_report(
             digest, {"cycle": cycle, "epoch": 2.0 * cycle + 2, "gradients": 360, "samples": 2, "metrics": metrics}
         )
-    folder.publish_stop(digest, {"epoch": 4.0, "cycle": 1})
+    folder.publish_stopped_at(digest, {"epoch": 4.0, "cycle": 1})
     first, last = reports(trial)
     assert math.isnan(first["nll"]) and first["judged"] == 1e30 and last["nll"] == 0.5
     assert last["judged"] == (0.5 if better == "lower" else -0.5)
@@ -50,7 +50,7 @@ def test_a_chain_that_was_stopped_reports_again_what_the_store_has_and_ends_ther
 
 def test_a_chain_whose_reports_are_gone_runs_although_it_was_stopped(tmp_path: Path) -> None:
     trial = made(tmp_path)
-    SweepStore(Storage(tmp_path), "s").publish_stop(trial._chain.spec.digest, {"epoch": 4.0, "cycle": 1})
+    SweepStore(Storage(tmp_path), "s").publish_stopped_at(trial._chain.spec.digest, {"epoch": 4.0, "cycle": 1})
     assert [report["cycle"] for report in reports(trial)] == [0, 1, 2]
 
 

@@ -15,7 +15,6 @@ import raychains as rc
 from raychains.api.sweep import SweepResult
 from raychains.core.config import Run, Sweep
 from raychains.core.errors import ChainsFailed, UserError
-from raychains.inference import sweep_results
 from raychains.planning import sweep_points
 from raychains.planning.presets import default_arms
 from raychains.store import Storage, SweepStore
@@ -122,7 +121,7 @@ def test_what_is_wrong_is_one_line(ran: tuple[Any, Any, Path]) -> None:
     with pytest.raises(UserError, match=r"^metric must be one of .*, got 'nl'; did you mean 'nll'\?$"):
         rc.tune.report(results, trainable, metric="nl")
     planned = sweep_points.plan(Sweep(task=TASK, epochs=2, val_split=40, grid=("cycles=1",), exploration=0.5))
-    sweep_results.write_plan(SweepStore(Storage(store), "ours"), planned.plan)
+    SweepStore(Storage(store), "ours").write_plan(planned.plan.to_json())
     with pytest.raises(UserError, match=r"^name must be that of an experiment or a new one, got 'ours': it is a sweep"):
         rc.tune.report(results, trainable, name="ours")
 

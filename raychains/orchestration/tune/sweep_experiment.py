@@ -50,7 +50,7 @@ from raychains.orchestration.tune.optuna_search import OptunaSearch, Unpickled
 from raychains.orchestration.tune.tune_trainable import REPEAT, ChainTrainable, losses, values_and_repeat
 from raychains.planning import events
 from raychains.planning.reports import REPORTS
-from raychains.planning.sweep_plan import FINISHED, WAITING, Point, SweepPlan, Values, state_of
+from raychains.planning.sweep_plan import FAILED, FINISHED, STOPPED, WAITING, Point, SweepPlan, Values, state_of
 from raychains.planning.sweep_points import Planned
 from raychains.store import ChainStore, Storage, SweepStore
 from raychains.tasks import Task
@@ -78,8 +78,8 @@ class SweepOutcome:
     points: Sequence[Point]
     failed: Mapping[str, str]
     """Chains that were given up now, by digest, and why."""
-    stopped: bool
-    """True if the user or another driver stopped the sweep."""
+    interrupted: bool
+    """True if the user or another driver ended the sweep early."""
 
 
 def run(
@@ -92,7 +92,7 @@ def run(
     callback: events.Callback,
     lease: Lease,
 ) -> SweepOutcome:
-    """Run the chains of a sweep until every one ended, or somebody stopped it. Ray must be connected.
+    """Run the chains of a sweep until every one ended, or it is interrupted. Ray must be connected.
 
     Args:
         planned: the sweep.
@@ -108,7 +108,7 @@ def run(
         RayLost: Ray is gone.
         UserError: the cluster had no room for a chain for too long.
     """
-    plan, stopper = planned.plan, SweepStopper(lease, callback)
+    plan, stopper = planned.plan, InterruptStopper(lease, callback)
     folder = SweepStore(folder.root.retrying(lambda reason: not stopper.stop_all()), folder.name)
     slots = replace(resources, evaluate=False).slots(RayWorkers()).with_largest_shares(plan.count * plan.repeats)
     for point in plan.points:
@@ -153,12 +153,12 @@ def run(
                 with ray_private.trials_survive_handovers():
                     tuner.fit()
             except _RayGone:
-                if not stopper.stop_all():  # chains that were to stop have, at their last checkpoints
+                if not stopper.stop_all():  # interrupted chains go on from their last checkpoints
                     ray_watch.check()
-        stopped = stopper.stop_all()
+        interrupted = stopper.stop_all()
     if stopper.fatal is not None:
         raise stopper.fatal
-    return SweepOutcome(sweep.points, sweep.failed, stopped)
+    return SweepOutcome(sweep.points, sweep.failed, interrupted)
 
 
 def _scheduler(plan: SweepPlan) -> ASHAScheduler | None:
@@ -231,7 +231,7 @@ class SweepTrial(ChainTrainable):
         digest = self._chain.spec.digest
         folder = SweepStore(Storage(self._options.store).retrying(lambda reason: True), self.sweep)
         reports = folder.reports(digest, self.metric.name)
-        if state_of(reports, folder.stop(digest), self._chain.reporter.length) != WAITING:
+        if state_of(reports, folder.stopped_at(digest), self._chain.reporter.length) != WAITING:
             for report in reports:
                 yield {**result_of(report), "digest": digest, "done": report is reports[-1]}
         else:
@@ -279,8 +279,8 @@ def _guarded(call: Callable[..., None]) -> Callable[..., None]:
     return guarded
 
 
-class SweepStopper(Unpickled, tune.Stopper):
-    """Ends an experiment for Ctrl-C, another driver, or an error; each chain then writes a checkpoint.
+class InterruptStopper(Unpickled, tune.Stopper):
+    """Ends the whole experiment for Ctrl-C, another driver, or an error; each chain then writes a checkpoint.
 
     Args:
         lease: this driver's among those of the store.
@@ -293,17 +293,17 @@ class SweepStopper(Unpickled, tune.Stopper):
         self._lease, self._callback, self._told = lease, callback, False
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Return False: this stopper ends the whole sweep; the scheduler ends single trials."""
+        """Return False: the scheduler alone ends single trials."""
         return False
 
     def stop_all(self) -> bool:
-        """Return whether the sweep is to stop now."""
-        stop = bool(self.interrupt.asked or self._lease.lost or self.fatal)
-        if stop and not self._told:
+        """Return whether the sweep ends now, and announce it once."""
+        interrupted = bool(self.interrupt.asked or self._lease.lost or self.fatal)
+        if interrupted and not self._told:
             self._told = True
             refused = isinstance(self.fatal, StorageRefused)
             self._callback.on(events.Stopping(reason="the store takes no more files" if refused else ""))
-        return stop
+        return interrupted
 
 
 @dataclass(eq=False)
@@ -313,7 +313,7 @@ class _Chain:
     digest: str
     reports: list[dict[str, Any]]
     """All of its reports, earlier drivers' too."""
-    stop: Mapping[str, Any] | None
+    stopped_at: Mapping[str, Any] | None
     """Where the scheduler stopped it."""
     ended: bool
     """An earlier driver saw it through or stopped, or it ended now."""
@@ -330,7 +330,7 @@ class SweepCallback(Unpickled, tune.Callback):
     planned: Planned
     folder: SweepStore
     callback: events.Callback
-    stopper: SweepStopper
+    stopper: InterruptStopper
     wait: TrialWait
     points: list[Point] = field(default_factory=list)
     """All points so far."""
@@ -339,15 +339,13 @@ class SweepCallback(Unpickled, tune.Callback):
     _of_config: dict[str, _Chain] = field(default_factory=dict)
     """By trial's config."""
     _running: list[_Chain] = field(default_factory=list)
-    _failures: Counter[str] = field(default_factory=Counter)
-    """By trial those that Tune counts."""
-    _stalls: Counter[str] = field(default_factory=Counter)
-    """By trial those of them that were stalls."""
+    _losses: dict[str, Counter[str]] = field(default_factory=dict)
+    """By trial those that its processes counted."""
     _waiting: bool = False
     _ticked: float = 0.0
 
     def __post_init__(self) -> None:
-        self._plan, self._stops = self.planned.plan, self.folder.stops()
+        self._plan = self.planned.plan
 
     @property
     def failed(self) -> dict[str, str]:
@@ -375,9 +373,9 @@ class SweepCallback(Unpickled, tune.Callback):
             for repeat, spec in enumerate(point.specs):
                 if (chain := self._chains.get(spec.digest)) is None:
                     reports = self.folder.reports(spec.digest, self._plan.metric.name)
-                    stop = self._stops.get(spec.digest)
-                    over = state_of(reports, stop, self._plan.length) != WAITING
-                    chain = self._chains[spec.digest] = _Chain(spec.digest, reports, stop, over)
+                    stopped_at = self.folder.stopped_at(spec.digest)
+                    ended = state_of(reports, stopped_at, self._plan.length) != WAITING
+                    chain = self._chains[spec.digest] = _Chain(spec.digest, reports, stopped_at, ended)
                 chain.of.append((point, repeat))
                 self._of_config[_key(point.values, repeat)] = chain
                 if chain.ended:
@@ -425,8 +423,8 @@ class SweepCallback(Unpickled, tune.Callback):
             if result["done"] and state_of([report], None, self._plan.length) != FINISHED:
                 # A chain that goes on from an earlier driver's checkpoint may be stopped by a report before its last
                 # one.
-                chain.stop = {key: chain.reports[-1][key] for key in ("epoch", "cycle")}
-                self.folder.publish_stop(chain.digest, chain.stop)
+                chain.stopped_at = {key: chain.reports[-1][key] for key in ("epoch", "cycle")}
+                self.folder.publish_stopped_at(chain.digest, chain.stopped_at)
 
     @_guarded
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -438,14 +436,13 @@ class SweepCallback(Unpickled, tune.Callback):
         """See `ray.tune.Callback`."""
         chain, trial_id = self._chain(trial), trial.trial_id
         slot = self._running.index(chain) if chain in self._running else len(self._running)
-        lost, stall = ray_watch.ask(lambda: losses(trial_id))
-        before, self._failures[trial_id] = self._failures[trial_id], trial.num_failures
-        known, self._stalls[trial_id] = self._stalls[trial_id], lost["stalls"]
-        if trial.num_failures > before:
-            reason = stall if lost["stalls"] > known else "its process died"
-            self.callback.on(events.WorkerLost(slot=slot, reason=reason, digest=chain.digest))
-        else:  # Tune counts all deaths but those with a node whose end was announced
+        lost, reason = ray_watch.ask(lambda: losses(trial_id))
+        new, self._losses[trial_id] = lost - self._losses.get(trial_id, Counter()), lost
+        if new["preemptions"]:
             self.callback.on(events.Preempted(slot=slot, digest=chain.digest))
+        else:
+            reason = reason if new["stalls"] else "its process died"
+            self.callback.on(events.WorkerLost(slot=slot, reason=reason, digest=chain.digest))
 
     @_guarded
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -484,10 +481,10 @@ class SweepCallback(Unpickled, tune.Callback):
         if chain.ended or self.stopper.stop_all():
             return
         chain.ended = True
-        if chain.failed is not None:
-            self.callback.on(events.ChainFailed(digest=chain.digest, reason=chain.failed))
-        elif chain.stop is not None:
-            reason = self._plan.stop_reason(chain.of[0][0], chain.stop)
+        status, reason = self._plan.outcome(chain.of[0][0], chain.reports, chain.stopped_at, chain.failed)
+        if status == FAILED:
+            self.callback.on(events.ChainFailed(digest=chain.digest, reason=reason))
+        elif status == STOPPED:
             self.callback.on(events.ChainStopped(digest=chain.digest, reason=reason))
         else:
             self.callback.on(events.ChainFinished(digest=chain.digest, seconds=self._seconds(chain)))
@@ -496,7 +493,7 @@ class SweepCallback(Unpickled, tune.Callback):
 
     def _judged(self, chain: _Chain, point: Point, repeat: int) -> None:
         """Announce the metrics of a point's chain that ran to its end."""
-        if chain.failed is None and state_of(chain.reports, chain.stop, self._plan.length) == FINISHED:
+        if chain.failed is None and state_of(chain.reports, chain.stopped_at, self._plan.length) == FINISHED:
             metrics, seconds = chain.reports[-1]["metrics"], self._seconds(chain)
             self.callback.on(events.ViewDone(arm=point.name, group=repeat, metrics=[metrics], chain_seconds=seconds))
 
