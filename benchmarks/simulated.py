@@ -151,7 +151,7 @@ class Worker(Actor):
     def _next(self, reference: Reference, digest: str, number: int) -> None:
         run = self.run
         if run is None or (run.digest, run.number) != (digest, number):
-            ended = Ended(digest, number, "stopped", "another chain")
+            ended = Ended(digest, number, "suspended", "another chain")
             self.cluster.after(ANSWER, lambda: self.answer(reference, ended))
         else:
             run.asked.append(reference)
@@ -161,9 +161,9 @@ class Worker(Actor):
         run = self.run
         self.cluster.after(ANSWER, lambda: self.answer(reference, run.status() if run is not None else None))
 
-    def _stop(self, reference: Reference, digest: str) -> None:
+    def _suspend(self, reference: Reference, digest: str) -> None:
         if self.run is not None and self.run.digest == digest:
-            self.run.stopped = True
+            self.run.suspended = True
         self.cluster.after(ANSWER, lambda: self.answer(reference))
 
 
@@ -179,7 +179,7 @@ class Run:
     told: deque[AttemptEvent] = field(default_factory=deque)
     last: AttemptEvent | None = None
     position: int = 0
-    stopped: bool = False
+    suspended: bool = False
     dies_after: int = -1
     """Samples until its worker dies; never below 0."""
     diverges: bool = False
@@ -212,8 +212,8 @@ class Run:
         if self.dies_after == 0:
             self.worker.cluster.running.discard(self)
             self.worker.die()
-        elif self.stopped:
-            self.end("stopped")
+        elif self.suspended:
+            self.end("suspended")
         elif disk.fate == "wrong":
             self.end("failed", "ValueError: the task's own")
         elif self.position >= disk.expected:

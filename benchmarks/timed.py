@@ -62,7 +62,7 @@ def timed_run(comparison: Comparison, store: Path, *, slots: int, checkpoint_eve
         outcome = driver.run()
     finally:
         session.close()
-    if outcome.stopped:
+    if outcome.interrupted:
         raise SystemExit("stopped")
     if outcome.failed:
         raise SystemExit(f"a chain failed: {next(iter(outcome.failed.values()))}")

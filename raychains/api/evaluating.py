@@ -248,7 +248,7 @@ class _Evaluating:
         from raychains.orchestration.run.launch import evaluate_run
 
         outcome = evaluate_run(*self.run, **self.evaluation)
-        if outcome.stopped:
+        if outcome.interrupted:
             raise Interrupted("stopped before the run was evaluated; predictions that are kept are not made again")
         plan = {**self.loaded.store.plan(), "comparison": self.comparison.to_json()}
         plan["metrics"] = planned_metrics(self.comparison)  # of this split, and of this version

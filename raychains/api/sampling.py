@@ -138,7 +138,7 @@ def execute(
             return run_chains(comparison, root, resources, callback, lease=lease, workers=workers, trial=trial)
 
         outcome = context.drive(lease, comparison.chains(), chains, fresh=not context.plan)
-        if outcome.stopped:
+        if outcome.interrupted:
             raise context.interrupted(f"{len(outcome.seconds)} of {len(comparison.chains())} chains finished")
         return publish(folder, comparison, outcome, options.data_root, page=page, measures=measures)
 

@@ -17,9 +17,9 @@ from raychains.coordination.failure import FailurePolicy, Verdict
 if TYPE_CHECKING:
     from raychains.store import SampleRecord
 
-Status = Literal["waiting", "claiming", "running", "elsewhere", "finished", "stopped", "failed", "dropped"]
+Status = Literal["waiting", "claiming", "running", "elsewhere", "finished", "suspended", "failed", "dropped"]
 """``claiming``: the store is asked for an attempt of the chain. ``elsewhere``: another living driver runs the chain."""
-Ending = Literal["finished", "stopped", "failed", "diverged", "storage_refused", "lost"]
+Ending = Literal["finished", "suspended", "failed", "diverged", "storage_refused", "lost"]
 """``lost`` reaches the coordinator as `SlotLost`; ``storage_refused``: it has no room, or takes no
 files, so nothing that any chain did from here on could be kept."""
 
@@ -134,14 +134,14 @@ class DoneElsewhere:
 
 
 @dataclass(frozen=True)
-class StopAsked:
-    """The user wants to stop: running chains write checkpoints, waiting ones stay."""
+class SuspendAsked:
+    """The run is interrupted: running chains are suspended, waiting ones stay."""
 
 
 PeerEvent = Refused | Superseded | Freed | DoneElsewhere
 AttemptEvent = Began | Sampled | Ended
 """From the worker that runs the chain."""
-Event = SlotReady | SlotLost | NodeDraining | Claimed | AttemptEvent | PeerEvent | StopAsked
+Event = SlotReady | SlotLost | NodeDraining | Claimed | AttemptEvent | PeerEvent | SuspendAsked
 
 
 # Actions
@@ -212,8 +212,8 @@ class Drop:
 
 
 @dataclass(frozen=True)
-class Stop:
-    """Ask the slot's worker to stop its chain at the next step and write a checkpoint."""
+class Suspend:
+    """Ask the slot's worker to end its attempt with a checkpoint after the next step: another attempt resumes it."""
 
     slot: int
     digest: str
@@ -234,7 +234,7 @@ class Fail:
     reason: str
 
 
-Action = Claim | Start | Accept | Recover | Forget | Restart | Drop | Stop | Release | Fail
+Action = Claim | Start | Accept | Recover | Forget | Restart | Drop | Suspend | Release | Fail
 
 
 @dataclass
@@ -290,7 +290,7 @@ class Coordinator:
     """Kinds of slots that have one."""
     draining: set[int] = field(init=False, default_factory=set)
     """Slots whose nodes are draining."""
-    stopping: bool = field(init=False, default=False)
+    suspending: bool = field(init=False, default=False)
     storage_refused: str | None = field(init=False, default=None)
     """Why the storage took no more, when that ended the run."""
 
@@ -309,7 +309,7 @@ class Coordinator:
         """Return whether no chain runs and none will."""
         if any(digest is not None for digest in self.slots.values()):
             return False
-        return self.stopping or not (self.queue or self.with_status("elsewhere"))
+        return self.suspending or not (self.queue or self.with_status("elsewhere"))
 
     def with_status(self, *statuses: Status) -> list[str]:
         """Return the digests of the chains in these statuses."""
@@ -339,8 +339,8 @@ class Coordinator:
                 return self._ended(digest, outcome, reason)
             case Refused() | Superseded() | Freed() | DoneElsewhere():
                 return self._elsewhere(event)
-            case StopAsked():
-                return self._stop_all()
+            case SuspendAsked():
+                return self._suspend_all()
             case _:
                 return []
 
@@ -371,7 +371,7 @@ class Coordinator:
         chain = self.chains[digest]
         if chain.status != "claiming" or chain.slot != slot:
             return []
-        if self.stopping or slot in self.draining:
+        if self.suspending or slot in self.draining:
             chain.status, chain.slot = "waiting", None
             self.queue.appendleft(digest)
             return self._assign(slot)
@@ -386,7 +386,7 @@ class Coordinator:
                 chain.status, chain.slot, self.slots[slot] = "elsewhere", None, None
                 return self._assign(slot)
             case Superseded(digest) if chain.status == "running" and chain.slot is not None:
-                return [Stop(chain.slot, digest)]
+                return [Suspend(chain.slot, digest)]
             case Freed(digest) if chain.status == "elsewhere":
                 chain.status = "waiting"
                 self.queue.append(digest)
@@ -406,10 +406,10 @@ class Coordinator:
             return []
         return [Forget(digest, drawn)] if before > drawn else [Recover(digest, drawn)]
 
-    def _stop_all(self) -> list[Action]:
-        self.stopping = True
+    def _suspend_all(self) -> list[Action]:
+        self.suspending = True
         busy = [(slot, digest) for slot, digest in self.slots.items() if digest is not None]
-        return [Stop(slot, digest) for slot, digest in busy if self.chains[digest].status == "running"]
+        return [Suspend(slot, digest) for slot, digest in busy if self.chains[digest].status == "running"]
 
     def _current(self, digest: str, attempt: int) -> bool:
         chain = self.chains.get(digest)
@@ -423,7 +423,7 @@ class Coordinator:
         if digest is None:
             return [Release(slot)]  # its worker is not up yet
         self.draining.add(slot)
-        return [Stop(slot, digest)] if self.chains[digest].status == "running" else []
+        return [Suspend(slot, digest)] if self.chains[digest].status == "running" else []
 
     def _preempted(self, digest: str) -> list[Action]:
         chain = self.chains[digest]
@@ -433,7 +433,7 @@ class Coordinator:
     def _assign(self, slot: int) -> list[Action]:
         kind = self.hosts.get(slot, "")
         digest = next((digest for digest in self.queue if self.kinds.get(digest, "") == kind), None)
-        if self.stopping or digest is None or slot in self.draining:
+        if self.suspending or digest is None or slot in self.draining:
             del self.slots[slot]
             self.hosts.pop(slot, None)
             self.draining.discard(slot)
@@ -451,7 +451,7 @@ class Coordinator:
             return []
         chain = self.chains[digest]
         chain.slot = None
-        if slot in self.draining and not self.stopping:
+        if slot in self.draining and not self.suspending:
             self.draining.discard(slot)
             return self._preempted(digest)
         chain.failures += 1
@@ -469,13 +469,14 @@ class Coordinator:
         if outcome == "diverged":
             first = self._obey(digest, self.policy.diverged(chain.restart, reason))
         elif outcome == "storage_refused":
-            chain.status = "stopped"
-            first = [] if self.stopping else self._stop_all()
+            chain.status = "suspended"
+            first = [] if self.suspending else self._suspend_all()
             self.storage_refused = self.storage_refused or reason
-        elif outcome == "stopped" and slot in self.draining and not self.stopping:
+        elif outcome == "suspended" and slot in self.draining and not self.suspending:
             first = self._preempted(digest)
         else:
-            left = outcome == "stopped" and not self.stopping  # nobody asked but for another driver that has the chain
+            # Without a request it was suspended for another driver that has the chain.
+            left = outcome == "suspended" and not self.suspending
             chain.status = "elsewhere" if left else outcome
             if outcome == "failed":
                 first = self._obey(digest, Verdict("fail", reason))

@@ -9,9 +9,9 @@ These are functions of what happened and of the time that passed; they know neit
   after a longer silence its process is ended, and then it died.
 - **Its node is draining**: a cloud takes a spot machine back. Its chain writes a checkpoint after the current step and
   goes on elsewhere, which is no failure (`FailurePolicy.preempted`). `ChainDispatch._leave_draining_nodes` in
-  `raychains.orchestration.run.chain_dispatch` hears of it and hands the coordinator's `Stop` on, `Attempt.stop` in
-  `raychains.orchestration.chains.attempt` obeys. An evaluator does the jobs that it has and is given no more
-  (`raychains.orchestration.run.evaluator_pool`).
+  `raychains.orchestration.run.chain_dispatch` hears of it and hands the coordinator's `Suspend` on, which
+  `Attempt.suspend` in `raychains.orchestration.chains.attempt` obeys. An evaluator does the jobs that it has and is
+  given no more (`raychains.orchestration.run.evaluator_pool`).
 - **A chain diverges**: `FailurePolicy.diverged`. An error that it raised itself would recur at the same step: it fails
   at once.
 """

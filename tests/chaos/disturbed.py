@@ -26,7 +26,7 @@ def run_and_check(
     root, diary = Storage(folder / "store"), Diary()
     plans.write(folder / "deaths", deaths)
     outcome = run_chains(comparison, root, ResourceConfig(checkpoint_every=cadence, max_failures=FAILURES), diary)
-    assert not outcome.failed and not outcome.stopped
+    assert not outcome.failed and not outcome.interrupted
     store = RunStore(root, "chaos")
     results.write(store, comparison, outcome.views, outcome.seconds)
     tensors = check(folder, comparison, clean)

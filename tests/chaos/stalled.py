@@ -107,7 +107,7 @@ def main(folder: Path) -> None:
     lease.RENEW_EVERY = 0.2
     with lease.Lease(root, "stalled") as held:
         outcome = run_chains(plan, root, resources, diary, workers=CutOff(), lease=held)
-    assert not outcome.failed and not outcome.stopped
+    assert not outcome.failed and not outcome.interrupted
     worlds.check_pair(root, plan)
     lives = plans.lives(where)
     stores = [ChainStore(root, digest) for digest in plan.chains()]

@@ -56,7 +56,7 @@ def test_a_refused_claim_gives_the_slot_to_the_next_chain_and_the_run_is_not_ove
 def test_a_claim_that_is_answered_late_starts_nothing() -> None:
     coordinator = c.Coordinator(["a"])
     assert coordinator.handle(c.SlotReady(0)) == [c.Claim(0, "a")]
-    assert coordinator.handle(c.StopAsked()) == []
+    assert coordinator.handle(c.SuspendAsked()) == []
     assert coordinator.handle(c.Claimed(0, "a", 1)) == [c.Release(0)] and coordinator.over
     coordinator = c.Coordinator(["a"])
     coordinator.handle(c.SlotReady(0))
@@ -68,17 +68,17 @@ def test_a_freed_chain_is_run_and_a_stop_does_not_wait_for_others() -> None:
     coordinator = refusing("a", "b")
     assert coordinator.handle(c.Freed("b")) == [] and list(coordinator.queue) == ["b"]
     started(coordinator, 3, "b", 2)
-    assert coordinator.handle(c.StopAsked()) == [c.Stop(3, "b")] and not coordinator.over
-    assert coordinator.handle(c.Ended("b", 2, "stopped")) == [c.Release(3)]
-    assert coordinator.over and coordinator.with_status("stopped") == ["b"]
+    assert coordinator.handle(c.SuspendAsked()) == [c.Suspend(3, "b")] and not coordinator.over
+    assert coordinator.handle(c.Ended("b", 2, "suspended")) == [c.Release(3)]
+    assert coordinator.over and coordinator.with_status("suspended") == ["b"]
 
 
 def test_a_superseded_chain_is_stopped_left_to_its_new_driver_and_its_own_path_forgotten() -> None:
     coordinator = c.Coordinator(["a"])
     started(coordinator, 0, "a", 1)
     coordinator.handle(c.Sampled("a", 1, 0))
-    assert coordinator.handle(c.Superseded("a")) == [c.Stop(0, "a")]
-    assert coordinator.handle(c.Ended("a", 1, "stopped")) == [c.Release(0)]
+    assert coordinator.handle(c.Superseded("a")) == [c.Suspend(0, "a")]
+    assert coordinator.handle(c.Ended("a", 1, "suspended")) == [c.Release(0)]
     assert coordinator.with_status("elsewhere") == ["a"]
     assert coordinator.handle(c.DoneElsewhere("a", 5)) == [c.Forget("a", 0), c.Recover("a", 5)]
 

@@ -49,7 +49,7 @@ def test_two_workers_of_one_chain_leave_its_samples_whatever_their_attempt_numbe
         hashes = [h for (digest, _, _), h in expected.items() if digest == spec.digest]
         for outcomes, own in zip((here, other), numbers.values(), strict=True):
             outcome, handed_out, reason = outcomes[c]
-            assert outcome in ("finished", "stopped"), reason
+            assert outcome in ("finished", "suspended"), reason
             assert set(handed_out) <= set(hashes)  # which of the two started from a checkpoint is open
             if own[c] == store.last_attempt():
                 assert outcome == "finished"
@@ -67,7 +67,7 @@ def test_an_attempt_with_a_successor_that_is_not_through_does_not_pass_for_finis
     store = ChainStore(root(tmp_path), spec.digest)
     store.begin(spec, 2, {"driver_id": "other", "from_step": 0})
     worker = ChainWorker(ChainWorkerConfig(store=root(tmp_path).uri))
-    for number, outcome in ((1, "stopped"), (3, "finished")):
+    for number, outcome in ((1, "suspended"), (3, "finished")):
         worker.start(ChainAssignment(spec=spec.to_json(), attempt=number, about={"driver_id": "mine"}))
         event: object = None
         while not isinstance(event, Ended):

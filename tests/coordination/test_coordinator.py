@@ -22,14 +22,14 @@ def test_invariants_hold_in_simulated_worlds_and_every_chain_ends(tenth: int, st
         stop_at = world.rng.randint(0, 60) if seed % 3 == 0 else None
         for n in range(2000):
             if n == stop_at:
-                world.tell(c.StopAsked())
+                world.tell(c.SuspendAsked())
             if world.coordinator.over:
                 break
             world.step()
         machine = world.coordinator
         assert machine.over, f"seed {seed} came to no end"
         for digest, chain in machine.chains.items():
-            ends = ("finished", "failed", "dropped") + ("stopped", "waiting") * machine.stopping
+            ends = ("finished", "failed", "dropped") + ("suspended", "waiting") * machine.suspending
             assert chain.status in ends, f"seed {seed}: {digest} is {chain.status}"
             if chain.status == "finished":
                 assert world.pool[digest] == list(range(SAMPLES)), f"seed {seed}: {digest} lacks samples"
@@ -54,16 +54,16 @@ def test_the_simulated_worlds_see_every_kind_of_action_and_end() -> None:
         world.coordinator.handle = spy  # type: ignore[method-assign]
         for n in range(2000):
             if n == 30 and seed % 3 == 0:
-                world.tell(c.StopAsked())
+                world.tell(c.SuspendAsked())
             if world.coordinator.over:
                 break
             world.step()
         ends.update(s.status for s in world.coordinator.chains.values())
         full += world.coordinator.storage_refused is not None
         retold += len(world.past) - len(set(world.past))
-    kinds = {c.Start, c.Accept, c.Recover, c.Forget, c.Restart, c.Drop, c.Stop, c.Release, c.Fail}
+    kinds = {c.Start, c.Accept, c.Recover, c.Forget, c.Restart, c.Drop, c.Suspend, c.Release, c.Fail}
     assert set(actions) == kinds
-    assert set(ends) == {"finished", "failed", "dropped", "stopped", "waiting"} and retold > 100
+    assert set(ends) == {"finished", "failed", "dropped", "suspended", "waiting"} and retold > 100
     assert full > 5
 
 
@@ -180,7 +180,7 @@ def test_a_chain_ends_with_the_one_that_it_starts_at_in_one_line(how: str) -> No
         told = machine.handle(c.SlotLost(1, "Traceback\nits node is gone"))
     elif how == "left":
         machine.handle(c.NodeDraining(1))
-        told = machine.handle(c.Ended("a", 1, "stopped"))
+        told = machine.handle(c.Ended("a", 1, "suspended"))
     else:
         outcome: Any = {"dropped": "diverged"}.get(how, how)
         told = machine.handle(c.Ended("a", 1, outcome, "Traceback\nValueError: no"))
@@ -199,6 +199,6 @@ def test_a_restarted_or_retried_start_keeps_its_followers_waiting() -> None:
     machine.handle(c.Began("a", 2, 0, 0, 1))
     machine.handle(c.SlotLost(1, "gone"))
     assert machine.chains["b"].status == "waiting" and list(machine.queue) == ["a"]
-    machine.handle(c.StopAsked())
-    machine.handle(c.Ended("c", 1, "stopped"))
+    machine.handle(c.SuspendAsked())
+    machine.handle(c.Ended("c", 1, "suspended"))
     assert machine.over and machine.chains["b"].status == "waiting"

@@ -120,11 +120,11 @@ def test_a_chain_that_is_not_exact_progresses_behind_what_it_ever_reached() -> N
 def test_a_stopped_coordinator_stops_what_runs_and_keeps_what_waits() -> None:
     m = machine("a", "b")
     m.handle(c.SlotReady(0))
-    assert m.handle(c.StopAsked()) == [c.Stop(0, "a")]
+    assert m.handle(c.SuspendAsked()) == [c.Suspend(0, "a")]
     assert not m.over
     assert m.handle(c.SlotReady(1)) == [c.Release(1)]
-    assert m.handle(c.Ended("a", 1, "stopped")) == [c.Release(0)]
-    assert m.over and m.with_status("stopped") == ["a"] and m.with_status("waiting") == ["b"]
+    assert m.handle(c.Ended("a", 1, "suspended")) == [c.Release(0)]
+    assert m.over and m.with_status("suspended") == ["a"] and m.with_status("waiting") == ["b"]
 
 
 def test_a_worker_that_dies_before_it_was_ready_changes_nothing() -> None:
@@ -197,10 +197,10 @@ def test_full_storage_stops_every_chain_and_keeps_the_first_reason() -> None:
     m = machine("a", "b", "c")
     m.handle(c.SlotReady(0))
     m.handle(c.SlotReady(1))
-    assert m.handle(c.Ended("a", 1, "storage_refused", "no room")) == [c.Stop(1, "b"), c.Release(0)]
+    assert m.handle(c.Ended("a", 1, "storage_refused", "no room")) == [c.Suspend(1, "b"), c.Release(0)]
     assert m.handle(c.Ended("b", 1, "storage_refused", "no room either")) == [c.Release(1)]
-    assert m.over and m.stopping and m.storage_refused == "no room"
-    assert m.with_status("stopped") == ["a", "b"] and m.with_status("waiting") == ["c"]
+    assert m.over and m.suspending and m.storage_refused == "no room"
+    assert m.with_status("suspended") == ["a", "b"] and m.with_status("waiting") == ["c"]
 
 
 def running(m: Coordinator, slot: int) -> c.Start:
@@ -212,9 +212,9 @@ def running(m: Coordinator, slot: int) -> c.Start:
 def test_a_chain_leaves_a_node_that_will_be_gone_and_goes_on_first_elsewhere() -> None:
     m = machine("a", "b")
     assert running(m, 0) == c.Start(0, "a", 1)
-    assert m.handle(c.NodeDraining(0)) == [c.Stop(0, "a")]
+    assert m.handle(c.NodeDraining(0)) == [c.Suspend(0, "a")]
     assert m.handle(c.NodeDraining(0)) == [], "once"
-    assert m.handle(c.Ended("a", 1, "stopped")) == [c.Release(0)], "it takes no other chain"
+    assert m.handle(c.Ended("a", 1, "suspended")) == [c.Release(0)], "it takes no other chain"
     assert running(m, 1) == c.Start(1, "a", 2) and not m.draining
     assert m.chains["a"].preemptions == 1 and m.chains["a"].failures == 0
 
@@ -235,7 +235,7 @@ def test_preemptions_have_a_limit_of_their_own() -> None:
     for slot in range(2):
         start = running(m, slot)
         m.handle(c.NodeDraining(slot))
-        said = m.handle(c.Ended("a", start.attempt, "stopped"))
+        said = m.handle(c.Ended("a", start.attempt, "suspended"))
     assert said == [c.Fail("a", "it had to leave its node 2 times"), c.Release(1)] and m.over
 
 
@@ -251,8 +251,8 @@ def test_chains_that_the_user_stops_stay_stopped_on_a_node_that_leaves() -> None
     m = machine("a")
     running(m, 0)
     m.handle(c.NodeDraining(0))
-    m.handle(c.StopAsked())
-    assert m.handle(c.Ended("a", 1, "stopped")) == [c.Release(0)] and m.with_status("stopped") == ["a"] and m.over
+    m.handle(c.SuspendAsked())
+    assert m.handle(c.Ended("a", 1, "suspended")) == [c.Release(0)] and m.with_status("suspended") == ["a"] and m.over
 
 
 def test_a_chain_that_ends_on_a_node_that_leaves_has_ended() -> None:

@@ -50,7 +50,7 @@ class Job:
     attempt: int
     restart: int = 0
     told_began: bool = False
-    stop: bool = False
+    suspended: bool = False
 
 
 @dataclass
@@ -116,7 +116,7 @@ class World:
     # One event after another
 
     def tell(self, event: c.Event) -> list[c.Action]:
-        stopping = self.coordinator.stopping
+        suspending = self.coordinator.suspending
         before = {d: s.attempt for d, s in self.coordinator.chains.items()}
         actions = self.coordinator.handle(event)
         self.past.append(event)
@@ -126,7 +126,9 @@ class World:
         for action in actions:
             match action:
                 case c.Start(slot, digest, attempt, restart):
-                    assert not stopping and not self.coordinator.stopping, "a stopping coordinator started a chain"
+                    assert not suspending and not self.coordinator.suspending, (
+                        "a suspending coordinator started a chain"
+                    )
                     assert self.jobs[slot] is None, "a busy slot was given a chain"
                     assert digest not in [j.digest for j in self.jobs.values() if j], "two slots on one chain"
                     assert not self.blocked(digest), "a chain was started before the one that it starts at was finished"
@@ -154,12 +156,12 @@ class World:
                 case c.Drop(digest):
                     assert self.policy == "drop-chain"
                     self.dropped[digest] += 1
-                case c.Stop(slot, digest):
+                case c.Suspend(slot, digest):
                     job = self.jobs[slot]
                     assert job is not None and job.digest == digest
-                    job.stop = True
+                    job.suspended = True
                 case c.Release(slot):
-                    assert not self.coordinator.queue or self.coordinator.stopping, "released while chains wait"
+                    assert not self.coordinator.queue or self.coordinator.suspending, "released while chains wait"
                     assert self.jobs.pop(slot) is None, "a busy slot was released"
                 case c.Fail(digest):
                     self.failed[digest] += 1
@@ -259,8 +261,8 @@ class World:
             self.tell(c.Began(*at, index, 10 * index, self.restart[job.digest]))
             return
         index = self.position[job.digest]
-        if job.stop or index == SAMPLES or self.rng.random() < 0.01:
-            outcome = "stopped" if job.stop else "finished" if index == SAMPLES else "failed"
+        if job.suspended or index == SAMPLES or self.rng.random() < 0.01:
+            outcome = "suspended" if job.suspended else "finished" if index == SAMPLES else "failed"
             self.jobs[slot] = None
             self.checkpoint[job.digest] = index
             self.tell(c.Ended(*at, outcome, "why"))

@@ -150,7 +150,7 @@ def test_an_outage_pauses_the_chain_after_two_undelivered_samples_and_loses_none
 def test_a_stop_during_an_outage_ends_soon_and_the_chain_goes_on_from_its_last_checkpoint(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempt, "STOP_PATIENCE", 0.2)
+    monkeypatch.setattr(attempt, "SUSPEND_PATIENCE", 0.2)
     spec = spec_of(Mixture25())
     life = begin(root(tmp_path), spec, every_cycle=True, holds=frozenset({600}))
     store = ChainStore(root(tmp_path), spec.digest)
@@ -160,9 +160,9 @@ def test_a_stop_during_an_outage_ends_soon_and_the_chain_goes_on_from_its_last_c
     disk.number = errno.ESTALE
     life.allow(600)
     until(lambda: life.status().waiting, "the writer to wait")
-    life.stop()
+    life.suspend()
     end = rest_of(life)[-1]
-    assert end.outcome == "stopped" and "reachable" in end.reason
+    assert end.outcome == "suspended" and "reachable" in end.reason
     disk.number = None
     assert run(root(tmp_path), spec, 2)[-1].outcome == "finished"
     assert store.attempt(2)["from_step"] == 600 and hashes(store) == whole(spec)
@@ -188,8 +188,8 @@ def stopped(folder: Path, spec: ChainSpec) -> ChainStore:
     life = begin(root(folder), spec, every_cycle=True, holds=frozenset({spec.steps - 1}))
     for _ in range(11):
         life.take()
-    life.stop()
-    assert rest_of(life)[-1].outcome == "stopped"
+    life.suspend()
+    assert rest_of(life)[-1].outcome == "suspended"
     return ChainStore(root(folder), spec.digest)
 
 
@@ -241,7 +241,7 @@ def test_fresh_noise_from_the_cycles_start_is_one_path_wherever_it_is_interrupte
     life = begin(root(tmp_path), spec, 2, every_cycle=True, restart=1)
     began = life.take()[0]
     assert (began.step, began.restart, began.drawn) == (600, 1, 6)
-    life.stop()
+    life.suspend()
     rest_of(life)
     again = run(root(tmp_path), spec, 3, every_cycle=True, restart=1)  # asked for again: it had not heard that it began
     assert again[0].restart == 1 and again[0].step >= 600 and again[-1].outcome == "finished"

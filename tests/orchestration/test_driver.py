@@ -48,7 +48,7 @@ def test_more_chains_than_slots_queue_and_give_the_samples_of_undisturbed_chains
     plan = comparison(Mixture25(), chains=4, steps=400)
     diary = Diary()
     outcome = drive(plan, tmp_path, diary, threads)
-    assert not outcome.failed and not outcome.stopped
+    assert not outcome.failed and not outcome.interrupted
     assert diary.most_running <= 2 >= threads.started(ChainWorker), "workers are used again"
     assert stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())
     assert outcome.samples == 4 * 2  # 200 kept draws of each chain, 100 to a block
@@ -147,13 +147,13 @@ def test_ctrl_c_writes_checkpoints_and_a_second_run_continues_from_them(tmp_path
     )
     outcome = drive(plan, tmp_path, None, threads)
     stopper.join()
-    assert outcome.stopped and not outcome.views
+    assert outcome.interrupted and not outcome.views
     stores = {d: ChainStore(root(tmp_path), d) for d in plan.chains()}
     stopped = {d: s.newest_checkpoint()["chain"]["step"] for d, s in stores.items() if s.newest_checkpoint()}
     assert len(stopped) == 2 and all(0 < step < 800 for step in stopped.values())
     (tmp_path / "go").touch()
     again = drive(plan, tmp_path, None, threads)
-    assert not again.stopped and len(again.views) == 1
+    assert not again.interrupted and len(again.views) == 1
     for digest, step in stopped.items():
         assert stores[digest].attempt(2)["from_step"] == step
     assert stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())

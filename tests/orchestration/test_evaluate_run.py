@@ -46,7 +46,7 @@ class World:
             more.pop("comparison", self.comparison), self.root, PLACEMENT, NullCallback(), more.pop("split", "test"),
             kinds, requests, evaluators=self.evaluators, **more,
         )  # fmt: skip
-        assert not outcome.views and not outcome.stopped
+        assert not outcome.views and not outcome.interrupted
         return list(outcome.requested)
 
     def directly(self, samples: Sequence[int], weights: Any = None, split: str = "test") -> dict[str, float]:

@@ -185,7 +185,7 @@ def test_a_stopped_run_leaves_its_worker_to_the_next_one(world: World, tmp_path:
     slow = Slowing(str(tmp_path / "go"), at=1)
     plan = comparison(slow, chains=2, steps=1500, block=50)
     outcome = world.drive(plan, Impatient())
-    assert outcome.stopped and not outcome.views
+    assert outcome.interrupted and not outcome.views
     begun = [d for d in plan.chains() if ChainStore(world.root, d).last_attempt()]
     assert len(begun) == 1
     store = ChainStore(world.root, begun[0])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 UNDELIVERED = 2
 AGAIN = 1.0
 """Seconds between tries to reach storage that is away."""
-STOP_PATIENCE = 10.0
+SUSPEND_PATIENCE = 10.0
 
 
 class Reference:
@@ -214,7 +214,7 @@ class Worker(Actor):
     def _next(self, references: list[Reference], digest: str, number: int) -> None:
         attempt = self.attempt
         if attempt is None or (attempt.digest, attempt.number) != (digest, number):
-            self.answer(references, Ended(digest, number, "stopped", "the worker runs another chain"), None)
+            self.answer(references, Ended(digest, number, "suspended", "the worker runs another chain"), None)
         else:
             attempt.asked.append(references)
             attempt.deliver()
@@ -222,9 +222,9 @@ class Worker(Actor):
     def _status(self, references: list[Reference], digest: str) -> None:
         self.answer(references, self.attempt.status() if self.attempt is not None else None)
 
-    def _stop(self, references: list[Reference], digest: str) -> None:
-        if self.attempt is not None and self.attempt.digest == digest and self.attempt.stopped is None:
-            self.attempt.stopped = self.world.machine.now
+    def _suspend(self, references: list[Reference], digest: str) -> None:
+        if self.attempt is not None and self.attempt.digest == digest and self.attempt.suspended is None:
+            self.attempt.suspended = self.world.machine.now
         self.answer(references, None)
 
     def died(self) -> None:
@@ -247,7 +247,7 @@ class Attempt:
         self.told: deque[tuple[AttemptEvent, Any]] = deque()
         self.ended: Ended | None = None
         self.undelivered = 0
-        self.stopped: float | None = None
+        self.suspended: float | None = None
         self.over = False
         self.waiting: str | None = None
         self.state = law.State.of(self.digest, None)
@@ -272,8 +272,8 @@ class Attempt:
                 self.waiting = None
             except StorageAway as error:
                 self.waiting = reason_of(error)
-                if self.stopped is not None and self.world.machine.now - self.stopped > STOP_PATIENCE:
-                    self._end("stopped", reason_of(error))
+                if self.suspended is not None and self.world.machine.now - self.suspended > SUSPEND_PATIENCE:
+                    self._end("suspended", reason_of(error))
                 else:
                     self._do(AGAIN, what)
             except (StorageRefused, RaychainsError, OSError) as error:
@@ -303,9 +303,9 @@ class Attempt:
         return 5 * self.pace
 
     def _step(self) -> None:
-        if self.stopped is not None:
+        if self.suspended is not None:
             self._save()
-            self._end("stopped")
+            self._end("suspended")
             return
         if self.undelivered >= UNDELIVERED:
             self._do(0.2, self._step)
@@ -354,7 +354,7 @@ class Attempt:
     def _finish(self) -> None:
         self._note_progress()
         whole = self.store.finish(attempt=self.number, expected=expected_samples(self.spec))
-        self._end("finished" if whole else "stopped")
+        self._end("finished" if whole else "suspended")
 
     def _end(self, outcome: Any, reason: str = "", cycle_start: int = 0) -> None:
         self._tell(Ended(self.digest, self.number, outcome, reason, self.seconds, cycle_start))

@@ -318,7 +318,7 @@ class World:
             self.machine.after(self.uniform(0.0, 3.0), partial(self.kill, actor))
         ending = driver.ending
         outcome = ending.outcome if ending is not None else None
-        if outcome is not None and not outcome.stopped and (not outcome.failed or self.machine.now > CALM + 400):
+        if outcome is not None and not outcome.interrupted and (not outcome.failed or self.machine.now > CALM + 400):
             self.finished[driver.run] = ending or Ending(None, None)
             return
         self.resumes[driver.run] += 1

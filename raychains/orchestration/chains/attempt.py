@@ -51,10 +51,10 @@ __all__ = ["Attempt", "AttemptConfig", "Ended", "Packs", "Ranks", "Storage", "de
 
 UNDELIVERED = 2
 """Durable samples that wait for delivery before stepping pauses."""
-STOP_PATIENCE = 10.0
-"""Seconds for which a chain that is asked to stop still tries to write to storage that does not answer."""
+SUSPEND_PATIENCE = 10.0
+"""Seconds for which a chain that is suspended still tries to write to storage that does not answer."""
 END_WITHIN = 15.0
-"""Seconds for which the end of a chain that is stopped is waited for, by who runs it in their own process."""
+"""Seconds for which the end of a chain that is suspended is waited for, by who runs it in their own process."""
 READ_AGAIN = 1.0
 """Seconds between tries to read from storage that is away, each of which takes its time itself."""
 
@@ -181,8 +181,8 @@ class Attempt:
         self._group: Ranks | None = None
         self._store = ChainStore(root, self.spec.digest)
         self._retrying_store = self._store.retrying(self._keep_trying)
-        self._stop = threading.Event()
-        self._stop_asked = 0.0
+        self._suspend = threading.Event()
+        self._suspend_asked = 0.0
         self._holds = Holds(config.holds)
         self._events = Events()
         self._status = LiveStatus(self.spec.digest)
@@ -200,14 +200,14 @@ class Attempt:
         """Start the threads."""
         threading.Thread(target=self._guarded, name="stepping", daemon=True).start()
 
-    def stop(self) -> None:
+    def suspend(self) -> None:
         """Write a checkpoint after the current step, and end."""
-        self._stop_asked = time.monotonic()
-        self._stop.set()
+        self._suspend_asked = time.monotonic()
+        self._suspend.set()
 
     def end(self) -> None:
-        """Stop, and wait until the last checkpoint is written, for `END_WITHIN` seconds at most."""
-        self.stop()
+        """Suspend it, and wait until the last checkpoint is written, for `END_WITHIN` seconds at most."""
+        self.suspend()
         until = time.monotonic() + END_WITHIN
         while not self.taken and (left := until - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
@@ -318,7 +318,7 @@ class Attempt:
         return state_to_resume(self.spec, self._store, self.assignment.restart, warn)
 
     def _run_to_end(self, chain: Chain) -> str:
-        """Run to the end, or to a stop; return which."""
+        """Run until the chain is finished or suspended; return which."""
         policy = CheckpointPolicy(chain.schedule, self._config.checkpoint_every, self._config.every_cycle)
 
         def pause() -> bool:
@@ -347,8 +347,8 @@ class Attempt:
                 self._to_write.put(partial(self._publish_checkpoint, self._take_records(), state, chain.step, at_end))
                 policy.written(chain.step)
                 chain.group.wait(partial(self._allowed_within, chain.step))
-                if not chain.group.decide(not self._stop.is_set()):
-                    return "stopped"
+                if not chain.group.decide(not self._suspend.is_set()):
+                    return "suspended"
         chain.check_ranks()
         return "finished"
 
@@ -358,15 +358,15 @@ class Attempt:
         self._status.record(**{name: v for name, v in record.items() if name not in ("epoch", "held_out_loss")})
 
     def _ending(self) -> bool:
-        """Return whether the chain makes no more steps: it is to stop, or the writer failed."""
-        return self._stop.is_set() or self._events.over.is_set()
+        """Return whether the chain makes no more steps: it is suspended, or the writer failed."""
+        return self._suspend.is_set() or self._events.over.is_set()
 
     def _copy_of(self, chain: Chain) -> dict[str, Any]:
         """Return the chain's state as the writer will find it, whatever the chain does meanwhile."""
         return {"chain": copied(chain.state_dict()), "seconds": self._seconds}
 
     def _delivered_within(self, seconds: float) -> bool:
-        """Wait while two samples are undelivered, unless the chain is to stop."""
+        """Wait while two samples are undelivered, unless the chain is suspended."""
         return self._within(seconds, lambda: self._events.reserve(0.1), "its samples are not taken")
 
     def _written_within(self, seconds: float) -> bool:
@@ -375,7 +375,7 @@ class Attempt:
         return self._within(seconds, lambda: self._checkpoint_written.wait(timeout=0.1), held)
 
     def _allowed_within(self, step: int, seconds: float) -> bool:
-        """Wait while the caller holds the chain at this step, unless the chain is to stop."""
+        """Wait while the caller holds the chain at this step, unless the chain is suspended."""
         return self._within(seconds, lambda: self._holds.wait(step, 0.1), "it is held here")
 
     def _within(self, seconds: float, done: Callable[[], bool], held: str) -> bool:
@@ -421,19 +421,19 @@ class Attempt:
             self._retrying_store.publish_progress(records, step, self.number)
 
     def _publish_end(self, outcome: str, records: list[dict[str, Any]], step: int) -> None:
-        """Mark a finished chain as such; it is ``stopped`` where another driver took it over and is not through."""
+        """Mark a finished chain as such; it is ``suspended`` where another driver took it over and is not through."""
         self._publish_progress(records, step)
         if outcome == "finished":
             whole = self._retrying_store.finish(attempt=self.number, expected=expected_samples(self.spec))
-            outcome = "finished" if whole else "stopped"
+            outcome = "finished" if whole else "suspended"
         self._end(outcome, "", steps=step)
 
     # Storage that is away
 
     def _keep_trying(self, reason: str) -> bool:
-        """Wait for storage that does not answer; with a chain that is asked to stop only for seconds."""
+        """Wait for storage that does not answer; with a chain that is suspended only for seconds."""
         self._status.waiting = reason
-        return not self._stop.is_set() or time.monotonic() - self._stop_asked < STOP_PATIENCE
+        return not self._suspend.is_set() or time.monotonic() - self._suspend_asked < SUSPEND_PATIENCE
 
     def _patiently(self, read: Callable[[], T]) -> T:
         """Read, and again while the storage is away; `_keep_trying` for reads."""
@@ -442,7 +442,7 @@ class Attempt:
                 found = read()
             except StorageAway as error:
                 self._status.waiting = str(error)
-                if self._stop.wait(READ_AGAIN):
+                if self._suspend.wait(READ_AGAIN):
                     raise
                 continue
             self._status.waiting = None
@@ -461,10 +461,10 @@ class Attempt:
             self._status.record(stage="finding where it diverged")
             self._status.held = "its steps are repeated to find where it diverged"
             # A replay takes as long as the chain took from its checkpoint on.
-            reason = str(error) if self._stop.is_set() else diagnosed(error, chain, self._store, self.number)
+            reason = str(error) if self._suspend.is_set() else diagnosed(error, chain, self._store, self.number)
             self._end(outcome, reason, cycle_start(chain.schedule, chain.step))
-        elif isinstance(error, StorageAway) and self._stop.is_set():
-            self._end("stopped", reason_of(error))
+        elif isinstance(error, StorageAway) and self._suspend.is_set():
+            self._end("suspended", reason_of(error))
         else:
             self._end(outcome, reason_of(error))
 

@@ -29,8 +29,8 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
 class ChainWorker:
-    """The actor. `ready`, `start`, `status` and `stop` are its control group, one after another; `next` has a group of
-    its own."""
+    """The actor. `ready`, `start`, `status` and `suspend` are its control group, one after another; `next` has a group
+    of its own."""
 
     concurrency_groups: ClassVar = {"control": 1, "samples": 1}
 
@@ -109,7 +109,7 @@ class ChainWorker:
         """
         attempt = self._attempts.get(digest)
         if attempt is None or attempt.number != number:
-            return self._library.Ended(digest, number, "stopped", "the worker runs another chain"), None
+            return self._library.Ended(digest, number, "suspended", "the worker runs another chain"), None
         return attempt.take()
 
     def status(self, digest: str) -> AttemptStatus | None:
@@ -117,15 +117,15 @@ class ChainWorker:
         attempt = self._attempts.get(digest)
         return attempt.status() if attempt is not None else None
 
-    def stop(self, digest: str) -> None:
-        """Stop the chain at its next step; a checkpoint is written before `Ended` comes."""
+    def suspend(self, digest: str) -> None:
+        """Suspend the chain after its next step; a checkpoint is written before `Ended` comes."""
         if (attempt := self._attempts.get(digest)) is not None:
-            attempt.stop()
+            attempt.suspend()
 
     def halt(self) -> None:
-        """Stop whatever chains run, when the worker is let go without the end of its process."""
+        """Suspend whatever chains run, when the worker is let go without the end of its process."""
         for attempt in self._attempts.values():
-            attempt.stop()
+            attempt.suspend()
 
 
 class PackWorker(ChainWorker):

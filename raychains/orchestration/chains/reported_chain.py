@@ -141,7 +141,7 @@ class ReportedChain:
         if not self.draining:
             self.draining = True
             if (attempt := self._attempt) is not None:
-                attempt.stop()
+                attempt.suspend()
 
     def status(self) -> AttemptStatus:
         """Return where the chain is, and whether it must make progress now."""
@@ -185,7 +185,7 @@ class ReportedChain:
                 policy = FailurePolicy(self.options.max_failures, cast(Policy, self.options.on_divergence))
                 if ended.outcome == "diverged" and policy.diverged(self._noise, ended.reason).remedy == "restart":
                     self._restart, self._restart_from = self._noise + 1, ended.cycle_start
-                elif ended.outcome != "stopped" and not (self.draining and ended.outcome == "lost"):
+                elif ended.outcome != "suspended" and not (self.draining and ended.outcome == "lost"):
                     raise ERRORS.get(ended.outcome, RaychainsError)(ended.reason)
 
     def _run(self, number: int, about: Mapping[str, Any]) -> Generator[Report, None, Ended]:
@@ -209,7 +209,7 @@ class ReportedChain:
         attempt.begin()
         self._attempt = attempt
         if self.draining:
-            attempt.stop()
+            attempt.suspend()
         ended: Ended | None = None
         try:
             while ended is None:

@@ -62,9 +62,9 @@ class ChainDispatch:
 
     # What the driver's loop calls
 
-    def stop(self) -> None:
+    def suspend(self) -> None:
         """Have running chains write checkpoints and end."""
-        self._handle(c.StopAsked())
+        self._handle(c.SuspendAsked())
 
     def follow_peers(self) -> None:
         """Follow what other drivers did with chains of this run."""
@@ -87,7 +87,7 @@ class ChainDispatch:
         waiting = len(self.coordinator.queue)
         busy = sum(1 for digest in self.coordinator.slots.values() if digest is not None)
         self.workers.withdraw(waiting)
-        if self.coordinator.stopping or not waiting or now - self._grown < GROW_EVERY:
+        if self.coordinator.suspending or not waiting or now - self._grown < GROW_EVERY:
             return
         self._grown = now
         if not self.coordinator.kinds:
@@ -142,7 +142,7 @@ class ChainDispatch:
         ``seconds`` passed since the last tick, in which the workers could be heard.
         """
         stalled = self._watch(seconds)
-        if not self.coordinator.stopping:
+        if not self.coordinator.suspending:
             self._leave_draining_nodes()
         self.workers.poll()
         postponed, self._postponed = self._postponed, []
@@ -168,7 +168,7 @@ class ChainDispatch:
         return running
 
     def _leave_draining_nodes(self) -> None:
-        """Have chains on draining nodes write a checkpoint and go on elsewhere: the coordinator answers with `Stop`."""
+        """Have chains on draining nodes go on elsewhere: the coordinator answers with `Suspend`."""
         now = self._clock.monotonic()
         if now - self._asked_for_nodes < DRAIN_POLL:
             return
@@ -204,10 +204,10 @@ class ChainDispatch:
 
     def _handle(self, event: c.Event) -> None:
         """Carry out what the coordinator decides about an event, and about what becomes of its claims."""
-        stopping, pending = self.coordinator.stopping, deque([event])
+        suspending, pending = self.coordinator.suspending, deque([event])
         while pending:
             self._carry_out(pending.popleft(), pending)
-        if self.coordinator.storage_refused is not None and not stopping:
+        if self.coordinator.storage_refused is not None and not suspending:
             self._callback.on(events.Stopping(reason="the store takes no more files"))
 
     def _carry_out(self, event: c.Event, pending: deque[c.Event]) -> None:
@@ -232,8 +232,8 @@ class ChainDispatch:
                     self._results.drop(digest)
                     self._evaluation.drop(digest)
                     self._callback.on(events.ChainDropped(digest=digest, reason=reason))
-                case c.Stop(slot, digest):
-                    self.workers.stop(slot, digest)
+                case c.Suspend(slot, digest):
+                    self.workers.suspend(slot, digest)
                 case c.Release(slot):
                     self.workers.release(slot)
                     if self.coordinator.kinds and self.coordinator.queue:  # of another kind

@@ -264,9 +264,9 @@ class ChainWorkers:
             follow = self.workers.call(actor, "follow", assignment, address, rank, group="samples")
             self._expect(worker, follow, "follow", rank)
 
-    def stop(self, slot: int, digest: str) -> None:
-        """Ask for a stop at the next step."""
-        self._control(self._workers[slot], "stop", digest)
+    def suspend(self, slot: int, digest: str) -> None:
+        """Ask for a checkpoint and the end of the attempt after the next step."""
+        self._control(self._workers[slot], "suspend", digest)
 
     def poll(self) -> None:
         """Ask every busy worker for its status, unless it is asked already."""

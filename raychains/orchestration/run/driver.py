@@ -44,14 +44,14 @@ class Driver:
         self.sampling, self.evaluation, self.results = sampling, evaluation, results
         self._lease, self._resources, self._callback = lease, resources, callback
         self._evaluate, self._clock = evaluate, clock
-        self._stopped = False
+        self._interrupted = False
         self._tick_due, self._ticked = 0.0, clock.monotonic()
         self._evaluation_stalls = False
         self._waiting: str | None = None
         """The reason why the run waits that the callback heard last."""
 
     def run(self) -> DriverOutcome:
-        """Run until every chain ended and every view is evaluated, or the user stopped the run.
+        """Run until every chain ended and every view is evaluated, or the run is interrupted.
 
         Raises:
             StorageRefused: the store has no room left, or takes no files.
@@ -62,21 +62,21 @@ class Driver:
         try:
             with Interrupt() as interrupt:
                 while not self._over:
-                    if (interrupt.asked or self._lease.lost) and not self._stopping:
-                        self._stop()
+                    if (interrupt.asked or self._lease.lost) and not self._suspending:
+                        self._interrupt()
                     if self.sampling is not None:
                         self.sampling.follow_peers()
                         self.sampling.start_workers()
-                    if self._evaluate and not self._stopping:
+                    if self._evaluate and not self._suspending:
                         self.evaluation.submit(eager=not self.evaluation.idle)
                     self._take_answers()
                     self._tick()
                 self._tick(last=True)
-                if self._waiting is not None and not self._stopping:
+                if self._waiting is not None and not self._suspending:
                     self._callback.on(events.Resumed())  # the run was over before the next look
         except RayLost:
-            if not self._stopping:
-                raise  # chains that were to stop have, at their last checkpoints
+            if not self._suspending:
+                raise  # suspended chains go on from their last checkpoints
         finally:
             self.evaluation.close()
             if self.sampling is not None:
@@ -85,20 +85,20 @@ class Driver:
         return self._outcome()
 
     @property
-    def _stopping(self) -> bool:
-        return self._stopped or (self.sampling is not None and self.sampling.coordinator.stopping)
+    def _suspending(self) -> bool:
+        return self._interrupted or (self.sampling is not None and self.sampling.coordinator.suspending)
 
     @property
     def _over(self) -> bool:
         if self.sampling is not None and not self.sampling.coordinator.over:
             return False
-        return self._stopping or not self._evaluate or self.evaluation.idle
+        return self._suspending or not self._evaluate or self.evaluation.idle
 
-    def _stop(self) -> None:
+    def _interrupt(self) -> None:
         self._callback.on(events.Stopping())
-        self._stopped = True
+        self._interrupted = True
         if self.sampling is not None:
-            self.sampling.stop()
+            self.sampling.suspend()
 
     def _take_answers(self) -> None:
         """Wait a little for answers of workers and evaluators, and deal with those that came."""
@@ -122,7 +122,7 @@ class Driver:
             coordinator = self.sampling.coordinator
             reasons = self.sampling.waiting_for_storage
             running = any(digest is not None for digest in coordinator.slots.values())
-            waiting = 0 if coordinator.stopping else len(coordinator.queue)
+            waiting = 0 if coordinator.suspending else len(coordinator.queue)
         starved = not (waiting or running or self.evaluation.idle) and self.evaluation.evaluators.starved
         if lack := self._resources.check(waiting=waiting, running=running, starved=starved):
             reasons.append(lack)
@@ -178,7 +178,7 @@ class Driver:
             seconds=self.results.seconds,
             gradients=self.results.spent.made,
             failed=failed,
-            stopped=self._stopping,
+            interrupted=self._suspending,
             samples=len(self.evaluation.pool),
             evaluated_while_sampling=while_sampling,
         )

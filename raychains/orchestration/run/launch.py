@@ -176,7 +176,7 @@ def evaluate_views(
         return [*of_kinds, *requests]
 
     outcome = evaluate_run(replace(comparison, split=split), root, resources, callback, views=views, **settings)
-    if outcome.stopped:
+    if outcome.interrupted:
         raise Interrupted("stopped before all views were evaluated; predictions that are kept are not made again")
     return outcome
 

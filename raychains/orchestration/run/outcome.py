@@ -26,8 +26,8 @@ class DriverOutcome:
     """Gradient evaluations by digest of the chains that began, of the whole chain."""
     failed: dict[str, str] = field(default_factory=dict)
     """Reasons by digest of the chains that were given up, or dropped."""
-    stopped: bool = False
-    """The user stopped the run before its end."""
+    interrupted: bool = False
+    """The user or another driver ended the run early."""
     samples: int = 0
     evaluated_while_sampling: float | None = None
     """Share of the predictions that were made before the last sample came; None when no chain ran."""
