@@ -78,7 +78,8 @@ def trainable(
         UserError: an option that is unknown, out of range or Tune's own; a task that no data can be held out of.
     """
     from raychains.orchestration.cluster import task_payload
-    from raychains.orchestration.tune.tune_trainable import ChainTrainable
+    from raychains.orchestration.cluster.user_parts import UserParts
+    from raychains.orchestration.tune.tune_trainable import ChainTrainable, TrialSettings
 
     positive_int("reports", reports)
     given, made = _options(task=task, epochs=epochs, store=store, **options)
@@ -90,8 +91,9 @@ def trainable(
         points, made, notes = _points(made, given)
         point = points.make(0, {})  # what is wrong is said here, not in every trial
         proof.prove(point.specs[0], points.start).warn()
+    budget: Any = {"reports": reports, "allow_unequal_budget": allow_unequal_budget}
     made = with_start(made, points.start)
-    return ChainTrainable.of(made, given, reports=reports, allow_unequal_budget=allow_unequal_budget, notes=notes)
+    return ChainTrainable.of(TrialSettings(options=made, parts=UserParts.of(given), notes=notes, **budget))
 
 
 def search_space(task: str | Task, epochs: int, **options: Any) -> dict[str, Any]:

@@ -19,16 +19,16 @@ FINISHED, STOPPED, FAILED, WAITING = "finished", "stopped", "failed", "waiting"
 """States of a chain: ``stopped`` is by the scheduler."""
 
 
-def state_of(reports: Reports, stopped_at: Mapping[str, Any] | None, length: float) -> str:
+def state_of(reports: Reports, stop: Mapping[str, Any] | None, length: float) -> str:
     """Return the state of a chain of ``length`` epochs that was not given up: finished, stopped or waiting.
 
     Args:
         reports: what the store has of it. Without any it is waiting: it runs again.
-        stopped_at: where the scheduler stopped it.
+        stop: where the scheduler stopped it.
     """
     if not reports:
         return WAITING
-    return FINISHED if reports[-1]["epoch"] >= length else WAITING if stopped_at is None else STOPPED
+    return FINISHED if reports[-1]["epoch"] >= length else WAITING if stop is None else STOPPED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,22 +97,23 @@ class SweepPlan:
     notes: Sequence[str] = ()
 
     def outcome(
-        self, point: Point, reports: Reports, stopped_at: Mapping[str, Any] | None, failed: str | None = None
+        self, point: Point, reports: Reports, stop: Mapping[str, Any] | None, failed: str | None = None
     ) -> tuple[str, str]:
         """Return the state of a chain of a point, and why it ended early, for people.
 
         Args:
             reports: what the store has of it.
-            stopped_at: where the scheduler stopped it.
+            stop: where the scheduler stopped it.
             failed: why it was given up.
         """
         if failed is not None:
             return FAILED, failed
-        state = state_of(reports, stopped_at, point.length)
-        if stopped_at is None or state != STOPPED:
-            return state, ""
-        scheduler = "ASHA" if self.asha is not None else "the scheduler"
-        return state, f"stopped by {scheduler} after {stopped_at['epoch']:g} of {point.length} {self.unit}"
+        state = state_of(reports, stop, point.length)
+        return state, self._reason(point, stop) if stop is not None and state == STOPPED else ""
+
+    def _reason(self, point: Point, stop: Mapping[str, Any]) -> str:
+        stopper = "ASHA" if self.asha is not None else "the scheduler"
+        return f"stopped by {stopper} after {stop['epoch']:g} of {point.length} {self.unit}"
 
     @property
     def digest(self) -> str:

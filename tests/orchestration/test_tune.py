@@ -31,7 +31,6 @@ from tests.orchestration.trials import (
     GUARDED,
     OPTIONS,
     RESTORE,
-    ROOT,
     Seen,
     check_reports,
     check_undisturbed,
@@ -39,10 +38,8 @@ from tests.orchestration.trials import (
     reports,
     trial,
 )
-from tests.processes import SECONDS, until
-from tests.sweeps.worlds import attempts_of, hashes
-
-KEEPER = ROOT / "tests" / "jobs" / "keeper.py"
+from tests.processes import SECONDS, outside, until
+from tests.sweeps.worlds import KEEPER, attempts_of, hashes
 
 
 @pytest.fixture(scope="module")
@@ -298,8 +295,7 @@ def test_the_pages_examples_run_as_written_and_survive_the_drivers_death(tmp_pat
     """The experiment's driver is killed with -9; the page's second example restores it."""
     folder = str(tmp_path / "tune")
     example = EXAMPLE.replace("RunConfig(", f"RunConfig(storage_path={folder!r}, ")
-    environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"} | {"PYTHONPATH": str(ROOT)}
-    where: Any = {"cwd": tmp_path, "env": environment, "stdout": subprocess.PIPE}
+    where: Any = {"cwd": tmp_path, "env": outside(), "stdout": subprocess.PIPE}
     words = script(tmp_path, example, sys.executable, str(KEEPER))
     with subprocess.Popen(words, stdin=subprocess.PIPE, **where) as driver:
         until(lambda: list(tmp_path.glob("runs/chains/*/samples/*.safetensors")), "a sample")

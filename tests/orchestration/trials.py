@@ -17,9 +17,9 @@ from ray import tune
 
 import raychains as rc
 from tests.callbacks.test_tensorboard import written
+from tests.processes import ROOT
 from tests.sweeps.worlds import hashes
 
-ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "tune.md").read_text(encoding="utf-8")
 EXAMPLE, OPTUNA, RESTORE = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 GUARDED = "tests.sweeps.tasks:Guarded"

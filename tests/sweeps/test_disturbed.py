@@ -21,17 +21,7 @@ from raychains.planning.presets import default_arms
 from raychains.store import Storage, SweepStore, load_sweep
 from tests.processes import until
 from tests.sweeps.tasks import Poisoned
-from tests.sweeps.worlds import (
-    TASK,
-    Diary,
-    Driver,
-    attempts_of,
-    command,
-    hashes,
-    reports,
-    settled,
-    undrawn,
-)
+from tests.sweeps.worlds import TASK, Diary, attempts_of, command, driver, hashes, reports, settled, undrawn
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
@@ -111,9 +101,9 @@ def disturbed(
 
     before = count()
     assert 0 < before < len(table(undisturbed, "reports")), "the sweep was stopped in its middle"
-    with Driver(command(options(folder), store, NAME, "--resume"), store, Path(store) / "driver.log") as driver:
+    with driver(command(options(folder), store, NAME, "--resume"), store) as kill:
         until(lambda: count() > before, "a further report")
-        driver.kill()
+        kill()
     (folder / "slow").unlink()
     for how in HOW:
         (folder / how).touch()

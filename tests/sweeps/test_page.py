@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from raychains.cli import main
-from tests.sweeps.worlds import REPOSITORY, undrawn
+from tests.processes import ROOT
+from tests.sweeps.worlds import undrawn
 
-PAGE = (REPOSITORY / "docs" / "how-to" / "sweeps.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "sweeps.md").read_text(encoding="utf-8")
 [*COMMANDS] = re.findall(r"^\$ raychains (.*)$", PAGE.split("```")[1], re.M)
 
 

@@ -14,7 +14,8 @@ import raychains as rc
 from raychains.core.config import Run
 from raychains.core.errors import Interrupted
 from raychains.evaluation.evaluation import Metric
-from raychains.orchestration.tune.sweep_experiment import SweepTrial
+from raychains.orchestration.cluster.user_parts import UserParts
+from raychains.orchestration.tune.sweep_experiment import SweepSettings, SweepTrial
 from raychains.planning import events
 from raychains.store import ChainStore, Storage, SweepStore
 from tests.orchestration.trials import CONFIG, OPTIONS, reports
@@ -24,11 +25,10 @@ from tests.sweeps.worlds import reports as stored
 
 def made(store: Path, better: str = "lower") -> Any:
     """A trial of sweep ``s`` in this process."""
-    trainable = SweepTrial.of(
-        Run(store=str(store), val_split=0.1, **OPTIONS), None, reports=10, allow_unequal_budget=True
-    )
-    trainable.sweep, trainable.metric = "s", Metric(name="nll", label="NLL", better=better, digits=4)
-    return trainable(config=CONFIG)
+    metric: Any = Metric(name="nll", label="NLL", better=better, digits=4)
+    options = Run(store=str(store), val_split=0.1, **OPTIONS)
+    settings = SweepSettings(options=options, parts=UserParts.of(None), sweep="s", metric=metric)
+    return SweepTrial.of(settings)(config=CONFIG)
 
 
 @pytest.mark.parametrize("better", ["lower", "higher"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,41 +34,30 @@ def test_python_gives_lists_and_arrays() -> None:
         make(Sweep, {"grid": {"lr": 0.1}})
 
 
-@pytest.mark.parametrize(
-    ("entry", "line"),
-    [
-        ("cycles", "grid must be NAME=VALUES, each name once, got 'cycles'"),
-        ("cycles=", "grid must be NAME=VALUES"),
-        ("cycles=2,,4", "grid must give cycles a list of different values, as in cycles=A,B,C, got '2,,4'"),
-        ("cycles=2,2", "different values"),
-        ("lr=1,1.0", "different values"),
-    ],
-)
-def test_a_grid_that_is_none_is_refused(entry: str, line: str) -> None:
-    with pytest.raises(UserError, match=line):
-        space.read_grid([entry])
-
-
-def test_a_grid_has_no_more_points_than_a_plan_can_list() -> None:
-    entry = ",".join(map(str, range(200)))
-    with pytest.raises(UserError, match="grid must have at most 10000 points, got 40000"):
-        space.read_grid([f"a={entry}", f"b={entry}"])
+MANY = ",".join(map(str, range(200)))
 
 
 @pytest.mark.parametrize(
-    ("entry", "line"),
+    ("read", "entry", "line"),
     [
-        ("lr=log:0:1", "space must give lr as log:A:B with two numbers 0 < A < B, got 'log:0:1'"),
-        ("lr=uniform:1:1", "two numbers A < B"),
-        ("lr=uniform:0:inf", "two numbers A < B"),
-        ("cycles=int:2:8.5", "two integers A < B"),
-        ("lr=normal:0:1", "space must give lr as log:A:B, uniform:A:B, int:A:B or a list, got 'normal:0:1'"),
-        ("lr=log:1", "two numbers"),
+        (space.read_grid, "cycles", "grid must be NAME=VALUES, each name once, got 'cycles'"),
+        (space.read_grid, "cycles=", "grid must be NAME=VALUES"),
+        (space.read_grid, "cycles=2,,4", "a list of different values, as in cycles=A,B,C, got '2,,4'"),
+        (space.read_grid, "cycles=2,2", "different values"),
+        (space.read_grid, "lr=1,1.0", "different values"),
+        (space.read_grid, f"a={MANY} b={MANY}", "grid must have at most 10000 points, got 40000"),
+        (space.read_space, "lr=log:0:1", "as log:A:B with two numbers 0 < A < B, got 'log:0:1'"),
+        (space.read_space, "lr=uniform:1:1", "two numbers A < B"),
+        (space.read_space, "lr=uniform:0:inf", "two numbers A < B"),
+        (space.read_space, "cycles=int:2:8.5", "two integers A < B"),
+        (space.read_space, "lr=normal:0:1", "lr as log:A:B, uniform:A:B, int:A:B or a list, got 'normal:0:1'"),
+        (space.read_space, "lr=log:1", "two numbers"),
     ],
+    ids=lambda value: value[:20] if isinstance(value, str) else value.__name__,
 )
-def test_a_range_that_is_none_is_refused(entry: str, line: str) -> None:
+def test_what_is_no_grid_and_no_space_is_refused(read: Callable[..., Any], entry: str, line: str) -> None:
     with pytest.raises(UserError, match=line):
-        space.read_space([entry])
+        read(entry.split())
 
 
 def test_draws_follow_their_ranges() -> None:

@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pandas as pd
@@ -19,10 +18,9 @@ import pytest
 
 from raychains.report import run_page
 from raychains.store import ChainStore, Storage, SweepStore
-from tests.processes import SECONDS
+from tests.processes import RAYCHAINS, ROOT, outside
 
-REPOSITORY = Path(__file__).parents[2]
-KEEPER = REPOSITORY / "tests" / "jobs" / "keeper.py"
+KEEPER = ROOT / "tests" / "jobs" / "keeper.py"
 TASK = "tests.sweeps.tasks:Guarded"
 
 
@@ -75,49 +73,29 @@ def reports(store: str, name: str, digests: list[str]) -> dict[str, list[dict[st
 
 def command(options: Mapping[str, Any], store: str, name: str, *more: str) -> list[str]:
     """A sweep's command line."""
-    words = [sys.executable, "-m", "raychains.cli", "sweep", "--store", store, "--name", name]
+    words = [*RAYCHAINS, "sweep", "--store", store, "--name", name]
     for key, value in options.items():
         words += [f"--{key.replace('_', '-')}", *(value if isinstance(value, tuple) else (str(value),))]
     return [*words, *more]
 
 
-class Driver:
-    """A driver in a process of its own, with a Ray of its own; a context that ends all of it.
+@contextlib.contextmanager
+def driver(words: list[str], store: str) -> Iterator[Callable[[], None]]:
+    """A command in a process and with a Ray of its own, of which nothing is left; yields what kills the sweep's driver
+    by SIGKILL, and nothing else."""
 
-    Args:
-        words: its command line.
-        store: its store, which tells its process.
-        log: what it prints.
-    """
-
-    def __init__(self, words: list[str], store: str, log: Path) -> None:
-        self._words, self._store, self._log = words, Path(store), log
-
-    def __enter__(self) -> Driver:
-        self._folder = tempfile.TemporaryDirectory(prefix="rc", dir="/tmp")
-        environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
-        environment |= {"RAY_TMPDIR": self._folder.name, "TMPDIR": self._folder.name, "RAY_BACKEND_LOG_LEVEL": "fatal"}
-        with self._log.open("wb") as out:
-            self._keeper = subprocess.Popen(
-                [sys.executable, str(KEEPER), *self._words], cwd=REPOSITORY, env=environment, stdin=subprocess.PIPE,
-                stdout=out, stderr=subprocess.STDOUT,
-            )  # fmt: skip
-        return self
-
-    def kill(self) -> None:
-        """SIGKILL to the driver itself, nothing else."""
+    def kill() -> None:
         entries = []
-        for file in (self._store / "drivers").glob("[0-9a-f]*.json"):
+        for file in Path(store, "drivers").glob("[0-9a-f]*.json"):
             with contextlib.suppress(FileNotFoundError):  # a trial that ended meanwhile
                 entries.append(json.loads(file.read_text()))
-        [driver] = [entry for entry in entries if entry["run"].startswith("sweep:")]
-        os.kill(driver["pid"], signal.SIGKILL)
+        [pid] = [entry["pid"] for entry in entries if entry["run"].startswith("sweep:")]
+        os.kill(pid, signal.SIGKILL)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, where: TracebackType | None
-    ) -> None:
-        assert self._keeper.stdin is not None
-        self._keeper.stdin.close()
-        self._keeper.wait(SECONDS)
-        self._folder.cleanup()
-        assert self._log.read_text().splitlines()[-1] == "[]", "processes are left"
+    log, piped = Path(store, "driver.log"), subprocess.PIPE
+    with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as folder, log.open("wb") as out:
+        own = {"RAY_TMPDIR": folder, "TMPDIR": folder, "RAY_BACKEND_LOG_LEVEL": "fatal"}
+        how: Any = {"cwd": ROOT, "env": outside() | own, "stdin": piped, "stdout": out, "stderr": subprocess.STDOUT}
+        with subprocess.Popen([sys.executable, str(KEEPER), *words], **how):
+            yield kill
+    assert log.read_text().splitlines()[-1] == "[]", "processes are left"

@@ -43,13 +43,13 @@ from raychains.orchestration.chains.reported_chain import Reports
 from raychains.orchestration.cluster import ray_private, ray_watch
 from raychains.orchestration.cluster.ray_workers import RayWorkers
 from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.cluster.user_parts import UserParts
 from raychains.orchestration.interrupt import Interrupt
 from raychains.orchestration.lease import Lease
 from raychains.orchestration.run.resource_wait import HELD_AFTER, Lack, ResourceWait
 from raychains.orchestration.tune.optuna_search import OptunaSearch, Unpickled
-from raychains.orchestration.tune.tune_trainable import REPEAT, ChainTrainable, losses, values_and_repeat
+from raychains.orchestration.tune.tune_trainable import REPEAT, ChainTrainable, TrialSettings, losses, values_and_repeat
 from raychains.planning import events
-from raychains.planning.reports import REPORTS
 from raychains.planning.sweep_plan import FAILED, FINISHED, STOPPED, WAITING, Point, SweepPlan, Values, state_of
 from raychains.planning.sweep_points import Planned
 from raychains.store import ChainStore, Storage, SweepStore
@@ -115,19 +115,18 @@ def run(
         for spec in point.specs:
             precision.check(spec, gpu=slots.gpus > 0)
     options = replace(options, gpus_per_chain=slots.gpus, workers_per_chain=slots.ranks)
-    trainable = SweepTrial.of(options, task, reports=REPORTS, allow_unequal_budget=True)
-    trainable.sweep, trainable.metric = folder.name, plan.metric
+    own = SweepSettings(options=options, parts=UserParts.of(task), sweep=folder.name, metric=plan.metric)
+    trainable = SweepTrial.of(own)
     wait = TrialWait(slots, timeout=resources.slot_timeout)
     sweep = SweepCallback(planned, folder, callback, stopper, wait)
     callback.on(events.Ready(slots=slots.count, slot=slots.describe()))
-    asked = folder.asked()  # by Optuna
     sweep.add(plan.points)
-    for values in asked:
+    for values in folder.asked():  # by Optuna
         sweep.choose(values, new=False)
     with stopper.interrupt, _environment(ENVIRONMENT):
         if not sweep.complete:
             at_once = slots.at_once(plan.count * plan.repeats)
-            search, space, count = _searcher(planned, sweep, asked, at_once, resources.concurrent)
+            search, space, count = _searcher(sweep, at_once, resources.concurrent)
             tuner = tune.Tuner(
                 trainable,
                 param_space=space,
@@ -176,19 +175,18 @@ def _scheduler(plan: SweepPlan) -> ASHAScheduler | None:
     )
 
 
-def _searcher(
-    planned: Planned, sweep: SweepCallback, asked: Sequence[Values], at_once: int, concurrent: int | None
-) -> tuple[Any, dict[str, Any] | None, int]:
+def _searcher(sweep: SweepCallback, at_once: int, concurrent: int | None) -> tuple[Any, dict[str, Any] | None, int]:
     """Return Tune's searcher, the space that it searches, and the number of trials.
 
     Args:
-        asked: values of the points that Optuna asked for under earlier drivers.
+        sweep: with the points that earlier drivers chose.
         at_once: trials that the cluster holds at once.
         concurrent: trials that the user allows at once.
     """
-    plan = planned.plan
+    plan = sweep.planned.plan
     if plan.search == "optuna":
-        chooses = OptunaSearch(planned, JUDGED, asked=asked, choose=sweep.choose)
+        asked = [point.values for point in sweep.points]
+        chooses = OptunaSearch(sweep.planned, JUDGED, asked=asked, choose=sweep.choose)
         # As many as run at once: none is chosen ahead of the results.
         limited = ConcurrencyLimiter(Repeater(chooses, repeat=plan.repeats), max_concurrent=max(1, at_once))
         return limited, None, plan.count * plan.repeats
@@ -203,6 +201,18 @@ class _RayGone(BaseException):
     there is one."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SweepSettings(TrialSettings):
+    """Settings of a sweep's trials."""
+
+    allow_unequal_budget: bool = True
+    """The plan has checked it."""
+    sweep: str
+    """The name of the sweep."""
+    metric: Metric
+    """The metric that decides between points."""
+
+
 class SweepTrial(ChainTrainable):
     """A trial of a sweep. A chain that ended repeats the reports in the sweep's folder: each experiment has a new
     scheduler.
@@ -210,10 +220,7 @@ class SweepTrial(ChainTrainable):
     A chain that fails says so in its last result: Tune would retry a trial that raises, to the same end.
     """
 
-    sweep: ClassVar[str]
-    """The name of the sweep."""
-    metric: ClassVar[Metric]
-    """The metric that decides between points."""
+    settings: ClassVar[SweepSettings]
 
     def step(self) -> dict[str, Any]:
         """Return the next report, or why there will be none."""
@@ -223,14 +230,15 @@ class SweepTrial(ChainTrainable):
             return {REFUSED: str(error), "done": True}
         except ChainsFailed as error:
             return {GIVEN_UP: str(error), JUDGED: WORST, "done": True}
-        value = report[self.metric.name] * (1 if self.metric.better == "lower" else -1)
+        metric = self.settings.metric
+        value = report[metric.name] * (1 if metric.better == "lower" else -1)
         return {**report, JUDGED: value if math.isfinite(value) else WORST}
 
     def _run(self, known: int) -> Reports:
         """See `ChainTrainable`."""
         digest = self._chain.spec.digest
-        folder = SweepStore(Storage(self._options.store).retrying(lambda reason: True), self.sweep)
-        reports = folder.reports(digest, self.metric.name)
+        folder = SweepStore(Storage(self._options.store).retrying(lambda reason: True), self.settings.sweep)
+        reports = folder.reports(digest, self.settings.metric.name)
         if state_of(reports, folder.stopped_at(digest), self._chain.reporter.length) != WAITING:
             for report in reports:
                 yield {**result_of(report), "digest": digest, "done": report is reports[-1]}

@@ -40,9 +40,8 @@ from raychains.orchestration.tune.trial_ranks import TrialRanks
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.execution import workers_of
 from raychains.planning.methods import make_task
-from raychains.planning.reports import report_steps
+from raychains.planning.reports import REPORTS, report_steps
 from raychains.planning.sweep_points import REPEAT, SPLIT, Points, with_stored_start
-from raychains.tasks import Task
 
 CHECKPOINT = "chain.json"
 """The file in a checkpoint of Tune's."""
@@ -57,11 +56,15 @@ class TrialSettings:
     """Settings that all trials of one trainable share; they are pickled with the class."""
 
     options: Run
-    """Of all trials, with the ``val_split`` that makes the split val where the task has none of its own."""
+    """Of all trials, with the ``val_split`` that makes the split val where the task has none of its own; the config of
+    a trial adds to them."""
     parts: UserParts
-    reports: int
-    allow_unequal_budget: bool
+    reports: int = REPORTS
+    """Of a chain without cycles."""
+    allow_unequal_budget: bool = False
+    """Whether trials may cost other gradient evaluations than ``options`` say."""
     notes: Sequence[str] = ()
+    """Lines on the task for the user."""
 
 
 def values_and_repeat(config: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
@@ -110,32 +113,9 @@ class ChainTrainable(tune.Trainable):
     _reports: Reports
 
     @classmethod
-    def of(
-        cls,
-        options: Run,
-        task: Task | None,
-        *,
-        reports: int,
-        allow_unequal_budget: bool,
-        notes: Sequence[str] = (),
-    ) -> type[Self]:
-        """Return the class of trials with these settings; `raychains.api.tune.trainable` checks the arguments.
-
-        Args:
-            options: of all trials; the config of a trial adds to them.
-            task: the task where the user passed an object.
-            reports: of a chain without cycles.
-            allow_unequal_budget: whether trials may cost other gradient evaluations than ``options`` say.
-            notes: lines on the task for the user.
-        """
-        settings = TrialSettings(
-            options=options,
-            parts=UserParts.of(task),
-            reports=reports,
-            allow_unequal_budget=allow_unequal_budget,
-            notes=notes,
-        )
-        name = "".join(c if c.isalnum() else "-" for c in options.task).strip("-")
+    def of(cls, settings: TrialSettings) -> type[Self]:
+        """Return the class of trials with these settings, named after the task, as Tune names its trials."""
+        name = "".join(c if c.isalnum() else "-" for c in settings.options.task).strip("-")
         return type(name, (cls,), {"settings": settings, "__doc__": cls.__doc__})
 
     @classmethod
