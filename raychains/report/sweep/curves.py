@@ -82,14 +82,13 @@ def _progress(sweep: Sweep, found: pd.DataFrame) -> Chart:
 
 
 def cycles(sweep: Sweep) -> Drawing | None:
-    """The error against M; None unless M was swept and some setting of the others has whole chains at two M."""
+    """The error against M; None unless M was swept and the best setting of some sampler has whole chains at two M."""
     metric = next((m for m in sweep.metrics if m.name in ("error", "label_error", "rmse")), sweep.metric)
     found = by_cycles(sweep, metric)
-    if not len(found) or not found.loc[found["best"], "sampler"].duplicated().any():
+    if not len(found) or not found["sampler"].duplicated().any():
         return None
     rest = [short(name) for name in sweep.options if name not in ("cycles", "sampler")]
     where = f" at each sampler's best {sentence(rest)}" if rest else ""
-    where += "" if found["best"].all() else "; pale: at the others that were swept"
     bars = ", bars ± one standard error" if sweep.points["counted"].max() > 1 else ""
     return Drawing(
         name="cycles",
@@ -106,21 +105,19 @@ def cycles(sweep: Sweep) -> Drawing | None:
 
 
 def by_cycles(sweep: Sweep, metric: Metric) -> pd.DataFrame:
-    """A row per M of each sampler's setting with the best point, then of the others with whole chains at two M or
-    more."""
+    """A row per M with whole chains of each sampler's setting with the best point."""
     tried = sweep.options.get("cycles", [])
     points = sweep.points[sweep.points["whole"]].dropna(subset=sweep.metric.name)
     if len(tried) < 2 or not all(map(is_number, tried)) or not len(points):
         return pd.DataFrame()
     others = [name for name in sweep.options if name not in ("cycles", "sampler")]
     line = points.groupby(["sampler", *others], sort=False, dropna=False).ngroup()
-    label, places = points["sampler"].map(_label), list(sweep.points.sort_index()["sampler"].unique())
-    about = {"sampler": points["sampler"], "best": line == line.groupby(points["sampler"]).transform("min")}
-    about["setting"] = [f"{label[n]} ({sweep.text(n, others)})" if others else label[n] for n in points.index]
+    points = points[line == line.groupby(points["sampler"]).transform("min")]
+    label, order = points["sampler"].map(_label), list(sweep.points.sort_index()["sampler"].unique())
+    setting = [f"{label[n]} ({sweep.text(n, others)})" if others else label[n] for n in points.index]
     values = {"cycles": points["cycles"].astype(float), "mean": points[metric.name], "se": points[f"{metric.name}_se"]}
-    found = pd.DataFrame({**about, **values, "line": line, "place": points["sampler"].map(places.index)})
-    found = found[found["best"] | line.duplicated(keep=False)].sort_values(["place", "line", "cycles"])
-    return found[["sampler", "setting", "best", *values]]
+    found = pd.DataFrame({"sampler": points["sampler"], "setting": setting, **values})
+    return found.sort_values(["sampler", "cycles"], key=lambda c: c.map(order.index) if c.name == "sampler" else c)
 
 
 def _label(sampler: str) -> str:
@@ -128,22 +125,16 @@ def _label(sampler: str) -> str:
 
 
 def _cycles(found: pd.DataFrame, metric: Metric) -> Chart:
-    samplers, lines = list(found["sampler"].unique()), []
-    for (sampler, setting, best), line in found.groupby(["sampler", "setting", "best"], sort=False):
-        rank = samplers.index(sampler)
-        style: dict[str, Any] = {"color": hue(rank), "linestyle": LINES[rank % len(LINES)]}
+    lines = []
+    for rank, (setting, line) in enumerate(found.groupby("setting", sort=False)):
         m, mean, error = line["cycles"], line["mean"] * metric.scale, line["se"].fillna(0.0) * metric.scale
-        if not best:
-            lines.append(Line(x=m, y=mean, style={**style, "linewidth": 0.9, "alpha": 0.35, "zorder": 1.5}))
-            continue
+        style: dict[str, Any] = {"color": hue(rank), "linestyle": LINES[rank % len(LINES)]}
         style |= {"marker": MARKERS[rank % len(MARKERS)], "markersize": 6}
         ends = (mean - error, mean + error) if error.any() else None
-        lines.append(Line(x=m, y=mean, style=style, label=setting, upright=ends))
-    legend = [("other settings of the sweep", {"color": MUTED, "linewidth": 0.9, "alpha": 0.6})]
+        lines.append(Line(x=m, y=mean, style=style, label=str(setting), upright=ends))
     every = sorted(set(found["cycles"]))
     ticks = {v: f"{v:g}" for v in every[:: -(-len(every) // 12)]}
     x = Axis(
         label="Number of cycles M", scale="log" if every[-1] / every[0] >= 6 else "linear", ticks=ticks, margin=0.05
     )
-    panel = Panel(marks=lines, x=x, y=Axis(label=f"{metric.label}, validation"))
-    return Chart(panels=[panel], height=3.1, legend=legend * (not found["best"].all()))
+    return Chart(panels=[Panel(marks=lines, x=x, y=Axis(label=f"{metric.label}, validation"))], height=3.1)
