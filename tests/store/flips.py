@@ -109,10 +109,10 @@ class Store:
         yield "status of the sweep", lambda: _status(path)
         yield "best", folder.best
         yield "asked", folder.asked
-        yield "stops", folder.stops
         yield "points", lambda: SweepData.of(folder).points.to_csv() + str(rows.build(SweepData.of(folder), "Rank"))
         for spec in [spec for point in plan.points for spec in point.specs]:
             yield f"reports {spec.digest}", lambda spec=spec: folder.reports(spec.digest, plan.metric.name)
+            yield f"stopped at {spec.digest}", lambda spec=spec: folder.stopped_at(spec.digest)
         for name in ("results", "reports"):
             yield name, lambda name=name: _rows(folder, f"{name}.parquet")
         yield "resumed", lambda: _resumed(folder, self.planned)
