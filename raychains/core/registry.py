@@ -20,6 +20,7 @@ NAMES_WRITTEN = {
     "task": ("tasks", r'^    "([\w-]+)": "raychains\.tasks'),
     "sampler": ("samplers", r'"([\w-]+)": MethodPreset\('),
     "schedule": ("schedules", r'^    kind: ClassVar\[str\] = "([\w-]+)"'),
+    "callback": ("callbacks", r'^    "([\w-]+)": "'),
     "preset": ("planning/presets", r'Preset\(\s*name="([\w-]+)"'),
 }
 """Folders of named parts, and how their modules write the names: commands know them before anything heavy is
@@ -45,7 +46,7 @@ def names_written(folder: str, pattern: str) -> tuple[str, ...]:
 
 
 def known_names(option: str) -> tuple[str, ...]:
-    """Return the short names that ``task``, ``sampler``, ``schedule`` or ``preset`` may be; nothing is imported."""
+    """Return the short names that an option of `NAMES_WRITTEN` may be; nothing is imported."""
     return names_written(*NAMES_WRITTEN[option])
 
 

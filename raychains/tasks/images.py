@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 
 from raychains.core import gpus
+from raychains.core.data_root import data_root
 from raychains.core.errors import UserError, require
 from raychains.core.validation import integer, is_int, positive
 from raychains.data import cifar10_c, sets, standin_manifest
 from raychains.data.augment import crop_and_flip, normalise
-from raychains.data.root import data_root
 from raychains.data.source import Resident
 from raychains.evaluation.classification import Classification, OutOfDistribution
 from raychains.evaluation.evaluation import Array, Evaluation

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
+from raychains.core.data_root import root_of
 from raychains.core.errors import UserError, format_error, require
 from raychains.core.validation import integer, is_int
 from raychains.data import standin_manifest
@@ -18,7 +19,6 @@ from raychains.data.prepared.manifest import Rows, manifest_at
 from raychains.data.prepared.order import Part
 from raychains.data.prepared.pictures import image_of
 from raychains.data.prepared.streaming import Central, Streaming
-from raychains.data.root import root_of
 from raychains.evaluation.classification import Classification
 from raychains.evaluation.evaluation import Array, Evaluation
 from raychains.priors import resnet_plus_prior

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import raychains as rc
+from raychains.callbacks import NAMES as CALLBACKS
 from raychains.cli import COMMANDS, main
 from raychains.core import config, registry
 from raychains.core.errors import UserError, near_miss
@@ -201,7 +202,7 @@ def test_short_names_of_options(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_names_that_are_known_before_torch_are_those_of_the_registries() -> None:
-    names = {"task": NAMES, "sampler": METHODS, "schedule": KINDS, "preset": PRESETS}
+    names = {"task": NAMES, "sampler": METHODS, "schedule": KINDS, "preset": PRESETS, "callback": CALLBACKS}
     assert set(names) == set(registry.NAMES_WRITTEN)
     for option, known in names.items():
         assert sorted(registry.known_names(option)) == sorted(known)
