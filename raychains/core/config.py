@@ -35,8 +35,8 @@ MEASURES = (
     "in the run's folder and report: docs/reference/measures.md. module:MEASURE is one of your own."
 )
 TASK = (
-    f"The task to sample: one of {', '.join(known_names('task'))}; or module:make_task, a task of your own, looked "
-    "up in the current folder first (see raychains init-task and init-density)."
+    f"The task to sample: one of {', '.join(sorted(known_names('task')))}; or module:make_task, a task of your own, "
+    "looked up in the current folder first (see raychains init-task and init-density)."
 )
 SAMPLER = f"One of {' '.join(known_names('sampler'))}, or module:Class of your own"
 SCHEDULE = f"One of {' '.join(known_names('schedule'))}, or module:Class of your own"
