@@ -127,14 +127,10 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
         resources = context.resources
         if not context.plan:
             folder.write_plan({**plan.to_json(), **origin("sweep", options), "bins": resources.bins})
-        own: dict[str, Any] = {"log": None, "tensorboard": None}  # the sweep's, not its trials'
-        shared = dataclasses.replace(planned.points.options, bins=resources.bins, **own)
-        shared = with_start(located(shared), planned.points.start)
+        shared: Any = {"options": with_start(located(planned.points.options), planned.points.start), "task": task}
 
         def trials() -> sweep_experiment.SweepOutcome:
-            return sweep_experiment.run(
-                planned, options=shared, task=task, folder=folder, resources=resources, callback=callback, lease=lease
-            )
+            return sweep_experiment.run(planned, folder, resources, callback, lease, **shared)
 
         digests = [spec.digest for point in plan.points for spec in point.specs]
         fresh = not context.plan and bool(digests)  # a search's chains are not known before

@@ -13,6 +13,7 @@ from raychains import samplers, schedules
 from raychains.core.config import Run, Sweep
 from raychains.core.errors import Interrupted, UserError
 from raychains.core.spec import ChainSpec
+from raychains.orchestration.cluster.resource_config import ResourceConfig
 from raychains.orchestration.tune.sweep_experiment import SweepOutcome
 from raychains.planning import methods, sweep_points
 from raychains.planning.budget import gradient_evaluations
@@ -146,8 +147,8 @@ def test_a_sweep_that_is_resumed_judges_by_the_bins_that_it_began_with(
 ) -> None:
     seen = []
 
-    def stopped(planned: sweep_points.Planned, *, options: Run, **_: object) -> SweepOutcome:
-        seen.append(options.bins)
+    def stopped(planned: object, folder: object, resources: ResourceConfig, *_: object, **__: object) -> SweepOutcome:
+        seen.append(resources.bins)
         return SweepOutcome((), {}, interrupted=True)
 
     monkeypatch.setattr("raychains.orchestration.tune.sweep_experiment.run", stopped)

@@ -84,24 +84,24 @@ class SweepOutcome:
 
 def run(
     planned: Planned,
-    *,
-    options: Run,
-    task: Task | None,
     folder: SweepStore,
     resources: ResourceConfig,
     callback: events.Callback,
     lease: Lease,
+    *,
+    options: Run,
+    task: Task | None,
 ) -> SweepOutcome:
     """Run the chains of a sweep until every one ended, or it is interrupted. Ray must be connected.
 
     Args:
         planned: the sweep.
-        options: what all chains share, with absolute locations.
-        task: the task where the user passed an object.
         folder: the sweep's.
         resources: slots and limits.
         callback: called with the events of `raychains.planning.events`.
         lease: this driver's among those of the store.
+        options: what all chains share, with absolute locations.
+        task: the task where the user passed an object.
 
     Raises:
         StorageRefused: the store has no room left, or takes no files.
@@ -114,9 +114,9 @@ def run(
     for point in plan.points:
         for spec in point.specs:
             precision.check(spec, gpu=slots.gpus > 0)
-    options = replace(options, gpus_per_chain=slots.gpus, workers_per_chain=slots.ranks)
-    own = SweepSettings(options=options, parts=UserParts.of(task), sweep=folder.name, metric=plan.metric)
-    trainable = SweepTrial.of(own)
+    has: Any = {"gpus_per_chain": slots.gpus, "workers_per_chain": slots.ranks, "bins": resources.bins}
+    options = replace(options, **has, log=None, tensorboard=None)  # these are on the driver's machine
+    settings = SweepSettings(options=options, parts=UserParts.of(task), sweep=folder.name, metric=plan.metric)
     wait = TrialWait(slots, timeout=resources.slot_timeout)
     sweep = SweepCallback(planned, folder, callback, stopper, wait)
     callback.on(events.Ready(slots=slots.count, slot=slots.describe()))
@@ -128,7 +128,7 @@ def run(
             at_once = slots.at_once(plan.count * plan.repeats)
             search, space, count = _searcher(sweep, at_once, resources.concurrent)
             tuner = tune.Tuner(
-                trainable,
+                SweepTrial.of(settings),
                 param_space=space,
                 tune_config=tune.TuneConfig(
                     search_alg=search,
