@@ -14,7 +14,6 @@ import math
 import os
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -347,8 +346,8 @@ class SweepCallback(Unpickled, tune.Callback):
     _of_config: dict[str, _Chain] = field(default_factory=dict)
     """By trial's config."""
     _running: list[_Chain] = field(default_factory=list)
-    _losses: dict[str, Counter[str]] = field(default_factory=dict)
-    """By trial those that its processes counted."""
+    _failures: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By trial those that Tune counts, and how many of them were stalls."""
     _waiting: bool = False
     _ticked: float = 0.0
 
@@ -444,13 +443,14 @@ class SweepCallback(Unpickled, tune.Callback):
         """See `ray.tune.Callback`."""
         chain, trial_id = self._chain(trial), trial.trial_id
         slot = self._running.index(chain) if chain in self._running else len(self._running)
-        lost, reason = ray_watch.ask(lambda: losses(trial_id))
-        new, self._losses[trial_id] = lost - self._losses.get(trial_id, Counter()), lost
-        if new["preemptions"]:
-            self.callback.on(events.Preempted(slot=slot, digest=chain.digest))
-        else:
-            reason = reason if new["stalls"] else "its process died"
+        lost, stall = ray_watch.ask(lambda: losses(trial_id))
+        failures, stalls = self._failures.get(trial_id, (0, 0))
+        self._failures[trial_id] = trial.num_failures, lost["stalls"]
+        if trial.num_failures > failures:
+            reason = stall if lost["stalls"] > stalls else "its process died"
             self.callback.on(events.WorkerLost(slot=slot, reason=reason, digest=chain.digest))
+        else:  # Tune counts all deaths but those with a node whose end was announced
+            self.callback.on(events.Preempted(slot=slot, digest=chain.digest))
 
     @_guarded
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
