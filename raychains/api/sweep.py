@@ -127,17 +127,15 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
         resources = context.resources
         if not context.plan:
             folder.write_plan({**plan.to_json(), **origin("sweep", options), "bins": resources.bins})
-        shared: Any = {"options": with_start(located(planned.points.options), planned.points.start), "task": task}
+        shared = with_start(located(planned.points.options), planned.points.start)
 
         def trials() -> sweep_experiment.SweepOutcome:
-            return sweep_experiment.run(planned, folder, resources, callback, lease, **shared)
+            return sweep_experiment.run(planned, folder, resources, callback, lease, options=shared, task=task)
 
         digests = [spec.digest for point in plan.points for spec in point.specs]
         fresh = not context.plan and bool(digests)  # a search's chains are not known before
         outcome = context.drive(lease, digests, trials, fresh=fresh)
-        rows = sweep_results.write(
-            folder, plan, outcome.points, failed=outcome.failed, best_options=planned.best_options
-        )
+        rows = sweep_results.write(folder, planned, outcome.points, outcome.failed)
         if outcome.interrupted:
             ended = sum(row["status"] in (FINISHED, STOPPED) for row in rows)
             raise context.interrupted(f"{ended} of {plan.count * plan.repeats} points' chains through")

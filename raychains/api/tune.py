@@ -91,9 +91,14 @@ def trainable(
         points, made, notes = _points(made, given)
         point = points.make(0, {})  # what is wrong is said here, not in every trial
         proof.prove(point.specs[0], points.start).warn()
-    budget: Any = {"reports": reports, "allow_unequal_budget": allow_unequal_budget}
-    made = with_start(made, points.start)
-    return ChainTrainable.of(TrialSettings(options=made, parts=UserParts.of(given), notes=notes, **budget))
+    settings = TrialSettings(
+        options=with_start(made, points.start),
+        parts=UserParts.of(given),
+        reports=reports,
+        allow_unequal_budget=allow_unequal_budget,
+        notes=notes,
+    )
+    return ChainTrainable.of(settings)
 
 
 def search_space(task: str | Task, epochs: int, **options: Any) -> dict[str, Any]:
@@ -181,8 +186,8 @@ def report(
         digest, rows = point.specs[repeat].digest, result.metrics_dataframe.to_dict("records")
         if result.error is not None:
             failed[digest] = trial_error(result.error)
-        sweep_results.publish_trial(folder, plan, point, digest, rows, failed=result.error is not None)
-    sweep_results.write(folder, plan, plan.points, failed=failed, best_options=planned.best_options)
+        sweep_results.publish_trial(folder, plan, point, digest, rows, failed=digest in failed)
+    sweep_results.write(folder, planned, plan.points, failed)
     return publish(folder, failed)
 
 

@@ -3,15 +3,15 @@ difference."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raychains.inference.sweep_data import Sweep
 from raychains.planning.reports import cycle_count
-from raychains.planning.sweep_plan import FINISHED, WAITING, Point, SweepPlan, Values, state_of
+from raychains.planning.sweep_plan import FINISHED, WAITING, Point, SweepPlan, state_of
+from raychains.planning.sweep_points import Planned
 from raychains.store import ChainStore, SweepStore, initial_states
 
-BestOptions = Callable[[Values], Mapping[str, Any]]
 KEYS = ("epoch", "gradients", "samples")
 """Entries of a report beside its cycle and its metrics."""
 
@@ -57,22 +57,17 @@ def publish_trial(
 
 
 def write(
-    folder: SweepStore,
-    plan: SweepPlan,
-    points: Sequence[Point],
-    *,
-    failed: Mapping[str, str],
-    best_options: BestOptions,
+    folder: SweepStore, planned: Planned, points: Sequence[Point], failed: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """Write results.parquet, reports.parquet and best.json; return the rows of the first.
 
     Args:
         folder: the sweep's.
-        plan: the sweep.
+        planned: the sweep.
         points: all of its points.
         failed: chains that were given up, by digest, and why.
-        best_options: makes the options of `raychains run` of a point's values.
     """
+    plan = planned.plan
     metrics = [metric.name for metric in plan.metrics]
     results: list[dict[str, Any]] = []
     reports: list[dict[str, Any]] = []
@@ -92,17 +87,17 @@ def write(
     for name, table in (("reports", reports), ("results", results)):
         if table:
             folder.write_table(name, [{k: v for k, v in row.items() if k not in missing} for row in table])
-    _write_best(folder, points, best_options)
+    _write_best(folder, planned, points)
     return results
 
 
-def _write_best(folder: SweepStore, points: Sequence[Point], best_options: BestOptions) -> None:
+def _write_best(folder: SweepStore, planned: Planned, points: Sequence[Point]) -> None:
     """Write the options of the best point, once all of its chains are finished."""
     found = Sweep.of(folder)
     if found.best is None or found.points.at[found.best, "status"] != FINISHED:
         return
     best = next(point for point in points if point.number == found.best)
-    options, start = dict(best_options(best.values)), best.specs[0].start
+    options, start = planned.best_options(best.values), best.specs[0].start
     if start is not None:
         options["init_from"] = folder.root.location(initial_states.file_of(start))
     folder.write_best(options)

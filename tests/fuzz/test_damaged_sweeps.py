@@ -99,9 +99,7 @@ def test_a_report_that_says_something_else_is_passed_over(
             assert report not in found and all(one["epoch"] < report["epoch"] for one in found)
             assert f"passed over, since it is torn or altered: {file}" in caplog.text
             if "nlm" not in change.get("metrics", {}):
-                rows = sweep_results.write(
-                    folder, plan, plan.points, failed={}, best_options=store.planned.best_options
-                )
+                rows = sweep_results.write(folder, store.planned, plan.points, {})
                 assert rows[0]["status"] == "waiting"
     finally:
         store.restore()

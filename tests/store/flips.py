@@ -187,8 +187,7 @@ def _of_chain(root: Storage, digest: str) -> Iterator[tuple[str, Callable[[], An
 
 def _resumed(folder: SweepStore, planned: sweep_points.Planned) -> Any:
     """What a sweep that is resumed after its end writes: its tables and its best point."""
-    plan = planned.plan
-    rows_of = sweep_results.write(folder, plan, plan.points, failed={}, best_options=planned.best_options)
+    rows_of = sweep_results.write(folder, planned, planned.plan.points, {})
     return rows_of, folder.best()
 
 
@@ -251,7 +250,7 @@ def _sweep(root: Storage) -> sweep_points.Planned:
         if stopped:
             folder.publish_stopped_at(spec.digest, {"epoch": 2.0, "cycle": 0})
         folder.publish_asked(point.number, dict(point.values))
-    sweep_results.write(folder, plan, plan.points, failed={}, best_options=planned.best_options)
+    sweep_results.write(folder, planned, plan.points, {})
     return planned
 
 

@@ -113,8 +113,14 @@ def run(
     for point in plan.points:
         for spec in point.specs:
             precision.check(spec, gpu=slots.gpus > 0)
-    has: Any = {"gpus_per_chain": slots.gpus, "workers_per_chain": slots.ranks, "bins": resources.bins}
-    options = replace(options, **has, log=None, tensorboard=None)  # these are on the driver's machine
+    options = replace(
+        options,
+        gpus_per_chain=slots.gpus,
+        workers_per_chain=slots.ranks,
+        bins=resources.bins,
+        log=None,  # on the driver's machine alone, as TensorBoard's folder
+        tensorboard=None,
+    )
     settings = SweepSettings(options=options, parts=UserParts.of(task), sweep=folder.name, metric=plan.metric)
     wait = TrialWait(slots, timeout=resources.slot_timeout)
     sweep = SweepCallback(planned, folder, callback, stopper, wait)
