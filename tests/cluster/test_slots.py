@@ -126,7 +126,7 @@ def test_a_cluster_that_grows_is_asked_for_as_many_as_wait() -> None:
 def test_an_evaluator_goes_where_it_costs_the_fewest_chains() -> None:
     cluster = Recorded(Node(8, 2, "a"), Node(4, 1, "b"))
     slots = slots_of(cluster, gpus_per_worker=2, gpus_per_evaluator=0.5, evaluators=2)
-    work, alone = EvaluationConfig(task={}, split="test"), ResourceConfig(gpus_per_evaluator=0.5, evaluators=3)
+    work, alone = EvaluationConfig(task={}, split="test", bins=15), ResourceConfig(gpus_per_evaluator=0.5, evaluators=3)
     made = Evaluators(cluster, "store", work, 3, alone, slots=slots, names=Names("r", "abcdef99"))
     for _ in range(3):
         made.start()
