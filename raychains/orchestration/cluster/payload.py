@@ -61,8 +61,9 @@ class Payload:
         try:
             LOCAL.update({part.kind: part for part in map(cloudpickle.loads, self.classes)})
         except Exception as error:
-            reason = format_error(error, kind=True)
-            raise UserError(f"a sampler or schedule cannot be unpickled here: {reason}") from None
+            raise UserError(
+                f"a sampler or schedule cannot be unpickled here: {format_error(error, kind=True)}"
+            ) from None
         task = self.task
         if task is None and self.reference is not None:
             try:

@@ -161,7 +161,9 @@ class ChainTrainable(tune.Trainable):
         if ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None:
             threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
         held = self._held().get("GPU", 0.0)
-        set_up(held, options.data_root)
+        # Without Tune the process is its caller's: it keeps its GPUs, and the chain runs on the CPU.
+        self._device = torch.device("cpu") if self.trial_resources is None else None
+        set_up(held or self._device is not None, options.data_root)
         torch.set_num_threads(options.cpus_per_chain)
         self._task = make_task(options, options.task, self.settings.user_code.unpack())
         self._points = Points(with_stored_start(options), self._task, FIXED)
@@ -295,6 +297,7 @@ class ChainTrainable(tune.Trainable):
             task=self._task,
             run=f"trial:{own.hex}",
             driver_id=own.hex,
+            device=self._device,
             ranks=self._ranks.size if self._ranks is not None else 1,
             follow=self._ranks.follow if self._ranks is not None else None,
             waits=True,
