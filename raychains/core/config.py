@@ -50,8 +50,8 @@ MOST_POINTS = 10_000
 """Points of a sweep, whose plan lists every one of them."""
 MOST_REPEATS = 1_000_000
 """Lanes hold more repeats than a plan could list chains."""
-BETA = partial(fraction, why=": it is the share of each cycle spent without noise (β)")
-GRACE = partial(open_fraction, why=": it is the share of the epochs without stops")
+check_exploration = partial(fraction, why=": it is the share of each cycle spent without noise (β)")
+check_grace = partial(open_fraction, why=": it is the share of the epochs without stops")
 Text = str | None
 Integer = int | None
 Count = Annotated[int, Form(check=positive_int)]
@@ -175,13 +175,19 @@ class Common(Options):
         if not self.store:
             object.__setattr__(self, "store", os.environ.get("RAYCHAINS_STORE") or "runs")
         gpus, workers = self.gpus_per_chain, self.workers_per_chain
-        if gpus is None or gpus <= 1 or gpus != int(gpus):
+        if self.gpu_workers is None:
             # Two ranks on one GPU cannot exchange anything by nccl.
             fits = workers in (None, 1) or gpus in (None, 0, 1)
             require(fits, "gpus_per_chain", gpus, f"be 0 or 1 for each of several workers, or {workers}, their number")
         else:
             fits, allowed = workers in (None, gpus), f"be left out or {gpus:g} beside `gpus_per_chain={gpus:g}`"
             require(fits, "workers_per_chain", workers, allowed)
+
+    @property
+    def gpu_workers(self) -> int | None:
+        """The workers of a chain with several whole GPUs: one for each of them; None of other chains."""
+        gpus = self.gpus_per_chain
+        return int(gpus) if gpus is not None and gpus > 1 and gpus == int(gpus) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +202,7 @@ class Sampling(Common):
     """Parallel chains."""
     cycles: Annotated[IntegerPerSampler, Form(aliases=("-M",), per_sampler=True, check=positive_int)] = None
     """M: number of cycles of a cyclical step size."""
-    exploration: Annotated[PerSampler, Form(aliases=("--beta",), per_sampler=True, check=BETA)] = None
+    exploration: Annotated[PerSampler, Form(aliases=("--beta",), per_sampler=True, check=check_exploration)] = None
     """β in [0, 1): share of each cycle spent without noise."""
     samples_per_cycle: MaybeCount = None
     """Samples kept at the end of each cycle."""
@@ -506,7 +512,7 @@ class Sweep(Run):
     """The metric of the split val that decides: nll, error, brier, ece, …"""
     asha: bool = False
     """Stop the worse points early, by asynchronous successive halving: they are compared at equal epochs."""
-    asha_grace: Annotated[float, Form(check=GRACE)] = 0.25
+    asha_grace: Annotated[float, Form(check=check_grace)] = 0.25
     """Share of the epochs before which no point is stopped."""
     asha_reduction: Annotated[float, Form(check=above_1)] = 3.0
     """With 3: at the share asha_grace of the epochs, and at 3, 9, … times as many epochs, only the best third of the
