@@ -1,5 +1,5 @@
-"""One table or figure as data: a published one is a module of a paper's folder and a line of the list of all, one's own
-is a file that the command is given."""
+"""One table or figure as data, which a file declares: of a paper's folder, or a user's own, which the command is
+given."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from raychains.core.errors import require
 from raychains.papers.claims import Claim, Summary
-from raychains.papers.contents import Listing, select
+from raychains.papers.contents import Listing, load, select
 from raychains.papers.published_table import Heading
 from raychains.papers.scales import ALL, SCALES
 from raychains.planning.presets.named import Preset, Variant
@@ -402,11 +401,4 @@ def chosen(names: Sequence[str]) -> list[Study]:
     Raises:
         UserError: no name, or an unknown one.
     """
-    found = []
-    for listing in select(names):
-        if isinstance(listing, Study):  # of a user's file
-            found.append(listing)
-            continue
-        held = vars(import_module(f"raychains.papers.{listing.module}")).values()
-        found += [one for one in held if isinstance(one, Study) and one.name == listing.name]
-    return found
+    return [load(listing) for listing in select(names)]

@@ -116,7 +116,12 @@ def claims(dataset: str, scales: tuple[str, ...]) -> tuple[rp.Claim, ...]:
 
 
 STUDY = rp.Study(
-    **rp.listed("fig3a"),
+    name="fig3a",
+    paper="csgmcmc",
+    where="Fig. 3a",
+    title="12 samples in weight space",
+    needs=("cifar100", "cifar10"),
+    hours=(0.0016, 0.13, 0.88, 2.6),
     parts=cifar.parts(preset, tables, cifar.OF_FIGURES, measures=("diversity",)),
     rows=ROWS,
     columns=COLUMNS,

@@ -103,7 +103,12 @@ def settings(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("fig3b"),
+    name="fig3b",
+    paper="csgmcmc",
+    where="Fig. 3b",
+    title="test error between two samples",
+    needs=("cifar100", "cifar10"),
+    hours=(0.0008, 0.16, 2, 4),
     parts=cifar.parts(preset, tables, cifar.OF_FIGURES, measures=("interpolation",)),
     rows=ROWS,
     columns=(rp.Heading("hill", "Hill", "%"), rp.Heading("ends", "Error of the samples", "%")),

@@ -84,7 +84,12 @@ def settings(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("fig3c"),
+    name="fig3c",
+    paper="csgmcmc",
+    where="Fig. 3c",
+    title="test error against the number of cycles",
+    needs=("cifar100", "cifar10"),
+    hours=(0.0016, 0.36, 2.6, 13),
     parts=cifar.parts(preset, tables, cifar.OF_FIGURES),
     rows=lambda scale: {str(m): f"M = {m}" for m in NUMBERS[scale]},
     columns=[rp.Heading(key, f"Test error, {label}", "%") for key, label in METHODS.items()],

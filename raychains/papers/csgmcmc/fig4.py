@@ -85,7 +85,12 @@ def draw(curve: pd.DataFrame) -> Figure:
 
 
 STUDY = rp.Study(
-    **rp.listed("fig4"),
+    name="fig4",
+    paper="csgmcmc",
+    where="Fig. 4",
+    title="predictive entropy on notMNIST",
+    needs=("mnist", "notmnist"),
+    hours=(0.01, 0.3, 0.3, 0.2),
     parts=(
         rp.Part(
             name="mnist",

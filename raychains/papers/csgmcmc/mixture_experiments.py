@@ -116,10 +116,9 @@ def above(name: str, text: str, left: str, right: str) -> rp.Claim:
     return rp.claim(name, text, "mixture", MODES, left, "greater", right, must_decide=True)
 
 
-def experiment(name: str, rows: Sequence[str], tables: Callable[..., rp.Tables], **more: Any) -> rp.Study:
+def experiment(rows: Sequence[str], tables: Callable[..., rp.Tables], **more: Any) -> rp.Study:
     """Return an experiment on some of the preset's arms."""
     return rp.Study(
-        **rp.listed(name),
         parts=(rp.Part(name="mixture", sampled=rp.comparison(preset), tables=tables),),
         rows={key: label for key, label in NAMES.items() if key in rows},
         settings=settings,
@@ -149,12 +148,16 @@ def figure(name: str, rows: Sequence[str], **more: Any) -> rp.Study:
         alt="Two-dimensional histograms of the target and of the draws of SGLD and of cSGLD",
     )
     column = rp.Heading(MODES, "Modes covered", decimals=2)
-    return experiment(name, rows, drawn(*rows), columns=(column,), figures=panels, **more)
+    return experiment(rows, drawn(*rows), name=name, columns=(column,), figures=panels, **more)
 
 
 FIG2 = figure(
-    "fig2",
-    ("sgld-4", "csgld-4"),
+    name="fig2",
+    paper="csgmcmc",
+    where="Fig. 2",
+    title="25 Gaussians, four chains of 50,000 steps",
+    hours=(0.01, 0.05, 0.05, 0.05),
+    rows=("sgld-4", "csgld-4"),
     values=(caption("Fig. 2", "sgld-4", "4", 4), caption("Fig. 2", "csgld-4", "fully explored", 25)),
     claims=(
         equal("four-by-sgld", "Four SGLD chains discover 4 of the 25 modes.", "sgld-4", 4, TOLERANCE),
@@ -163,9 +166,13 @@ FIG2 = figure(
     ),
 )
 TABLE4 = experiment(
-    "table4",
-    tuple(NAMES),
-    coverage,
+    name="table4",
+    paper="csgmcmc",
+    where="Table 4",
+    title="mode coverage of 25 Gaussians",
+    hours=(0.01, 0.05, 0.05, 0.05),
+    rows=tuple(NAMES),
+    tables=coverage,
     columns=(
         rp.Heading(MODES, "Modes covered", decimals=2),
         rp.Heading(INDEPENDENT, "If every mode were drawn independently", decimals=2),
@@ -193,8 +200,12 @@ TABLE4 = experiment(
     ),
 )
 FIG5 = figure(
-    "fig5",
-    ("sgld", "csgld"),
+    name="fig5",
+    paper="csgmcmc",
+    where="Fig. 5",
+    title="25 Gaussians, one chain of 50,000 steps",
+    hours=(0.01, 0.05, 0.05, 0.05),
+    rows=("sgld", "csgld"),
     values=(caption("Fig. 5", "sgld", "1", 1),),
     claims=(
         equal("one-by-sgld", "One SGLD chain discovers one of the 25 modes.", "sgld", 1, TOLERANCE, False),

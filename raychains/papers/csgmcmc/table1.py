@@ -74,7 +74,12 @@ def _caption(scale: str, growth: pd.DataFrame, chains: pd.DataFrame) -> str:
 
 
 STUDY = rp.Study(
-    **rp.listed("table1"),
+    name="table1",
+    paper="csgmcmc",
+    where="Table 1",
+    title="test error of single chains on CIFAR",
+    needs=("cifar10", "cifar100"),
+    hours=(0.0064, 0.48, 7, 21),
     parts=cifar.parts(preset, tables, cifar.OF_TABLES),
     rows=NAMES,
     columns=(rp.Heading(ERROR, "Test error", "%"),),

@@ -54,7 +54,12 @@ def settings(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("table2"),
+    name="table2",
+    paper="csgmcmc",
+    where="Table 2",
+    title="test error of parallel and single chains on CIFAR",
+    needs=("cifar10", "cifar100"),
+    hours=(0.0096, 1.2, 18, 53),
     parts=cifar.parts(preset, tables, cifar.OF_TABLES),
     rows=lambda scale: {key: f"{label}, {cost(key, scale)}" for key, label in ARMS.items()},
     columns=[rp.Heading(key, f"Test error, {label}", "%") for key, label in SAMPLERS.items()],

@@ -73,7 +73,12 @@ def settings(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("table3"),
+    name="table3",
+    paper="csgmcmc",
+    where="Table 3",
+    title="ResNet-50 on ImageNet",
+    needs=("imagenet",),
+    hours=(0.01, 0, 45, 240),
     parts=(
         rp.Part(name="imagenet", label="ImageNet", data=("imagenet",), sampled=rp.comparison(preset), tables=tables),
     ),

@@ -191,7 +191,12 @@ def settings(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("emcmc-ablations"),
+    name="emcmc-ablations",
+    paper="emcmc",
+    where="App. A.2, C; Tables 3, 4, 6–9, Fig. 6",
+    title="one setting of Entropy-MCMC at a time",
+    needs=("cifar10",),
+    hours=(0.01, 0.16, 16, 48),
     parts=(
         rp.Part(
             name=CIFAR, label="CIFAR-10", data=(CIFAR,), tables=tables, scales=rp.ON_GPU, sampled=rp.comparison(preset)

@@ -48,7 +48,12 @@ def _panel(types: pd.DataFrame) -> Panel:
 
 
 STUDY = rp.Study(
-    **rp.listed("emcmc-corrupted"),
+    name="emcmc-corrupted",
+    paper="emcmc",
+    where="Table 1b",
+    title="accuracy on corrupted CIFAR-10",
+    needs=("cifar10", "cifar10-c"),
+    hours=(0.02, 0.6, 1.5, 5),
     parts=(
         rp.Part(
             name=PART,

@@ -336,7 +336,11 @@ def settings(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("emcmc-fig2"),
+    name="emcmc-fig2",
+    paper="emcmc",
+    where="Figs. 2, 7, 8",
+    title="a sharp and a flat mode",
+    hours=(0.001, 0.005, 0.005, 0.005),
     parts=tuple(
         rp.Part(name=name, label=one.label, computed=law if name == LAW else stepped) for name, one in SETUPS.items()
     ),

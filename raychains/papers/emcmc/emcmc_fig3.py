@@ -122,7 +122,12 @@ def settings(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("emcmc-fig3"),
+    name="emcmc-fig3",
+    paper="emcmc",
+    where="Fig. 3",
+    title="logistic regression on MNIST's 1 and 7",
+    needs=("mnist",),
+    hours=(0.01, 0.05, 0.05, 0.05),
     parts=rp.parts(PARTS, rp.comparison(preset, views=("samples",)), tables, data=lambda part: "mnist", scales=SCALES),
     rows=NAMES,
     columns=(

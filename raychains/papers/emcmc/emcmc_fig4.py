@@ -60,7 +60,12 @@ def claims(part: str) -> tuple[rp.Claim, ...]:
 
 
 STUDY = rp.Study(
-    **rp.listed("emcmc-fig4"),
+    name="emcmc-fig4",
+    paper="emcmc",
+    where="Fig. 4",
+    title="eigenspectrum of the diagonal Fisher",
+    needs=("cifar100", "cifar10"),
+    hours=(0.002, 0.14, 3, 4),
     parts=last_samples.parts(tables),
     rows=ROWS,
     columns=(

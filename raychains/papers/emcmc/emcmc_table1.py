@@ -17,7 +17,12 @@ def tables(run: rp.CompletedRun) -> rp.Tables:
 
 
 STUDY = rp.Study(
-    **rp.listed("emcmc-table1"),
+    name="emcmc-table1",
+    paper="emcmc",
+    where="Table 1",
+    title="test accuracy on CIFAR",
+    needs=("cifar10", "cifar100"),
+    hours=(0.01, 0.55, 8, 28),
     parts=cifar.parts(preset, tables, cifar.OF_TABLES),
     rows=NAMES,
     columns=(rp.Heading(ACCURACY, "Accuracy", "%", 2), rp.Heading(NLL, "NLL", "nats", 4)),

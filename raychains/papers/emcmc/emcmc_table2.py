@@ -75,7 +75,12 @@ def settings(scale: str) -> list[rp.Setting]:
 CLAIM = "Entropy-MCMC has a {what} than {other} "
 
 STUDY = rp.Study(
-    **rp.listed("emcmc-table2"),
+    name="emcmc-table2",
+    paper="emcmc",
+    where="Table 2",
+    title="out-of-distribution detection and calibration",
+    needs=("cifar10", "svhn", "cifar100", "mnist", "notmnist"),
+    hours=(0.01, 0.7, 8, 28),
     parts=PARTS,
     rows=NAMES,
     columns=(rp.Heading(AUROC, "AUROC", "%", 2), rp.Heading(ECE, "ECE", "%", 2)),

@@ -60,7 +60,12 @@ def settings(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("emcmc-imagenet"),
+    name="emcmc-imagenet",
+    paper="emcmc",
+    where="Table 1c",
+    title="ResNet-50 on ImageNet",
+    needs=("imagenet",),
+    hours=(0.01, 0, 35, 180),
     parts=(rp.Part(name=PART, label="ImageNet", data=(PART,), sampled=sampled, tables=tables),),
     rows={row: NAMES[row] for row in ROWS},
     columns=(rp.Heading(NLL, "NLL", "nats", 4), rp.Heading(TOP1, "Top-1", "%", 2), rp.Heading(TOP5, "Top-5", "%", 2)),

@@ -150,7 +150,12 @@ def settings_at(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("hmc-cifar10"),
+    name="hmc-cifar10",
+    paper="hmc",
+    where="Metrics",
+    title="agreement with full-batch HMC on CIFAR-10, and total variation to it",
+    needs=("cifar10", "hmc-cifar10"),
+    hours=(0.02, 7, 18, 220),
     parts=(
         rp.Part(
             name=PART,

@@ -302,7 +302,12 @@ def settings_at(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("posterior-budgets"),
+    name="posterior-budgets",
+    paper="hmc",
+    where="Study",
+    title="how to spend gradients: settings, chains and cycles against the distance to true posteriors",
+    needs=("uci-concrete", "uci-bikesharing", "uci-protein"),
+    hours=(0.02, 1, 4, 4),
     parts=study.parts(preset, tables),
     rows=labels,
     columns=(

@@ -229,7 +229,12 @@ def parts(
 
 
 STUDY = rp.Study(
-    **rp.listed("true-posterior"),
+    name="true-posterior",
+    paper="hmc",
+    where="Study",
+    title="which methods come near the true posterior of small networks",
+    needs=("uci-concrete", "uci-bikesharing", "uci-protein"),
+    hours=(0.02, 0.6, 1, 8),
     parts=parts(preset, tables),
     rows=LABELS,
     columns=(

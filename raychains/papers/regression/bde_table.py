@@ -112,7 +112,12 @@ def settings_at(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("bde-table"),
+    name="bde-table",
+    paper="bde",
+    where="Benchmark",
+    title="airfoil and bike sharing at equal gradient evaluations",
+    needs=("uci-airfoil", "uci-bikesharing"),
+    hours=(0.01, 0.7, 5, 40),
     parts=rp.parts(
         {name: NAMES[name] for name in DATASETS}, rp.comparison(comparison_of), tables, data="uci-{}".format
     ),

@@ -139,7 +139,12 @@ def scales_of(dataset: str) -> tuple[str, ...]:
 
 
 STUDY = rp.Study(
-    **rp.listed("uci-table"),
+    name="uci-table",
+    paper="dropout",
+    where="Readme",
+    title="five UCI tables on the classic splits",
+    needs=("uci-yacht", "uci-concrete", "uci-energy", "uci-airfoil", "uci-protein"),
+    hours=(0.02, 1.5, 30, 400),
     parts=rp.parts(
         {name: NAMES[name] for name in DATASETS},
         sampled,

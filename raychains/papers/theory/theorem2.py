@@ -444,7 +444,11 @@ def settings(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("theorem2"),
+    name="theorem2",
+    paper="csgmcmc",
+    where="Theorem 2, App. G; Entropy-MCMC's Theorem 1",
+    title="W₂ to the target against the bounds",
+    hours=(0.002, 0.01, 0.01, 0.01),
     parts=(rp.Part(name=PART, computed=computed),),
     rows=SCHEDULED | CONSTANT,
     columns=[
