@@ -317,8 +317,7 @@ class _Running:
             tell = partial(self._tell, called)
             if part.computed is not None:
                 return part.computed(Computation(scale, part.name, self.pieces, self.experiment.revision, tell))
-            assert part.tables is not None
-            return part.tables(*(dataclasses.replace(one, tell=tell) for one in runs))
+            return planned.experiment.tables_of(part, [dataclasses.replace(one, tell=tell) for one in runs])
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[CallbackList]:

@@ -156,11 +156,13 @@ class Part:
     name: str
     label: str = ""
     data: tuple[str, ...] = ()
-    """The data sets that it needs, by the names of `raychains.papers.contents.DATA`."""
+    """The data sets that it needs, by the names of `raychains.papers.contents.DATA`; of a study's only part its
+    ``needs``."""
     sampled: Callable[[str], Sequence[Sampled]] = lambda scale: ()
     """Its comparisons at a scale."""
     tables: Callable[..., Tables] | None = None
-    """Its tables from its finished comparisons, each a `raychains.papers.completed_run.CompletedRun`."""
+    """Its tables from its finished comparisons, each a `raychains.papers.completed_run.CompletedRun`; by default cells
+    of every arm, whose columns are metrics as `CompletedRun.cells` takes them."""
     computed: Callable[[Computation], Tables] | None = None
     """Its tables where it needs no chains of the store."""
     stands_for: str = ""
@@ -187,7 +189,7 @@ class Study(Listing):
     rows: Headings = field(default_factory=dict)
     """The table's rows: keys of cells, and their labels."""
     columns: Headings
-    """Its columns, the same of every part; of a table of methods metrics, as `CompletedRun.cells` takes them."""
+    """Its columns, the same of every part."""
     absent: str = "not measured"
     """The reason for a cell without a value in a part that was run."""
     values: tuple[Value, ...] = ()
@@ -217,9 +219,11 @@ class Study(Listing):
         allowed = "be less or greater: Holm's method takes p values of no difference"
         require(not equal, f"{self.name}: claims of a family", equal, allowed)
         if self.task:
-            part = Part(name=self.name, sampled=self._sampled, tables=self._tables, scales=tuple(self.sizes))
+            part = Part(name=self.name, sampled=self._sampled, scales=tuple(self.sizes))
             rows = {method.name: method.label or method.name for method in self.methods}
             vars(self).update(parts=(part,), rows=self.rows or rows, settings=self._settings)
+        if len(self.parts) == 1:
+            vars(self).update(parts=(replace(self.parts[0], data=self.needs),))
 
     def _sampled(self, scale: str) -> Sequence[Sampled]:
         """Return the comparison of a table of methods."""
@@ -227,10 +231,12 @@ class Study(Listing):
         methods = [replace(one, options={**one.options, **size.own.get(one.name, {})}) for one in self.methods]
         return [Sampled(size.preset(self.name, self.title, self.task, methods))]
 
-    def _tables(self, run: CompletedRun) -> Tables:
-        """Return the cells of a table of methods."""
-        columns = [heading.key for heading in self.column_headings(run.scale)]
-        return {"cells": run.cells([method.name for method in self.methods], columns)}
+    def tables_of(self, part: Part, runs: Sequence[CompletedRun]) -> Tables:
+        """Return a part's tables from its finished comparisons."""
+        if part.tables is not None:
+            return part.tables(*runs)
+        columns = [heading.key for heading in self.column_headings(runs[0].scale)]
+        return {"cells": [c for run in runs for c in run.cells([v.name for v in run.preset.variants], columns)]}
 
     def _settings(self, scale: str) -> list[Setting]:
         """Return the size of a table of methods, in words."""
@@ -267,7 +273,7 @@ def comparison(preset: Callable[..., Preset], **asked: Any) -> Callable[..., Seq
 def parts(
     labels: Mapping[str, str],
     sampled: Callable[[str, str], Sequence[Sampled]],
-    tables: Callable[..., Tables],
+    tables: Callable[..., Tables] | None = None,
     *,
     data: Callable[[str], str] = str,
     scales: Mapping[str, tuple[str, ...]] | None = None,

@@ -86,7 +86,7 @@ atmc-and-batchnorm-accuracy | {accuracy} | atmc {sign} sgd-bn | {apart} {where}
 
 def _study(dataset: str, *, where: str, **more: Any) -> rp.Study:
     sampled = partial(_sampled, dataset)
-    part = rp.Part(name=dataset, label=LABELS[dataset], data=(dataset,), sampled=sampled, tables=tables)
+    part = rp.Part(name=dataset, label=LABELS[dataset], sampled=sampled, tables=tables)
     return rp.Study(
         where=where,
         parts=(part,),

@@ -77,18 +77,11 @@ def _panel(paths: pd.DataFrame) -> Panel:
     return Panel(marks=marks, x=x, y=Axis(label="Test error (%)"))
 
 
-def claims(dataset: str, scales: tuple[str, ...]) -> tuple[rp.Claim, ...]:
-    """Return what the paper reads from the figure."""
-    where = f"on {cifar.LABELS[dataset]}."
-    return rp.stated(
-        f"""
-higher-hill-{dataset} | {dataset} hill | csgld > sgld | The error rises more between neighbouring cycles of cSGLD than
-    between samples of SGLD {where}
-worse-single-samples-{dataset} | {dataset} ends | csgld > sgld | A single sample of cSGLD has a higher error than one of
-    SGLD {where}
-""",
-        scales=scales,
-    )
+CLAIMED = (
+    ("higher-hill", "hill", "The error rises more between neighbouring cycles of cSGLD than between samples of SGLD"),
+    ("worse-single-samples", "ends", "A single sample of cSGLD has a higher error than one of SGLD"),
+)
+"""What the paper reads from the figure."""
 
 
 def settings(scale: str) -> list[rp.Setting]:
@@ -109,10 +102,14 @@ STUDY = rp.Study(
     title="test error between two samples",
     needs=("cifar100", "cifar10"),
     hours=(0.0008, 0.16, 2, 4),
-    parts=cifar.parts(preset, tables, cifar.OF_FIGURES, measures=("interpolation",)),
+    parts=cifar.parts(preset, cifar.OF_FIGURES, tables, measures=("interpolation",)),
     rows=ROWS,
     columns=(rp.Heading("hill", "Hill", "%"), rp.Heading("ends", "Error of the samples", "%")),
-    claims=tuple(c for dataset, scales in cifar.OF_FIGURES.items() for c in claims(dataset, scales)),
+    claims=rp.stated(
+        f"{name}-{dataset} | {dataset} {column} | csgld > sgld | {text} on {cifar.LABELS[dataset]}."
+        for dataset in cifar.OF_FIGURES
+        for name, column, text in CLAIMED
+    ),
     settings=settings,
     differences=cifar.DIFFERENCES
     + """

@@ -60,12 +60,7 @@ def tables(run: rp.CompletedRun) -> rp.Tables:
     detected, curves = run.table("ood"), run.table("entropy_cdf")
     letters = detected[(detected["companion"] == COMPANION) & (detected["score"] == "entropy")]
     methods = {run.arm(m).name: m for m in METHODS}
-    cells = []
-    for row in letters.to_dict("records"):
-        method = methods[row["arm"]]
-        origin = run.origin(method, row["repeat"])
-        for column, value in ((SURE, 100 * row["share_below_half_nat"]), ("entropy", row["mean_outside"])):
-            cells.append(rp.cell("mnist", method, column, row["repeat"], value, **origin))
+    cells = run.cells(METHODS.keys(), {"share_below_half_nat": SURE, "mean_outside": "entropy"}, letters)
     own = curves[curves["companion"] == COMPANION]
     mean = own.groupby(["arm", "entropy"], sort=False)["cdf"].mean().reset_index()
     points = [
@@ -95,7 +90,6 @@ STUDY = rp.Study(
         rp.Part(
             name="mnist",
             label="MNIST → notMNIST",
-            data=("mnist", COMPANION),
             sampled=rp.comparison(preset, measures=("ood",)),
             tables=tables,
         ),

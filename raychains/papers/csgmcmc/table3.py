@@ -45,10 +45,6 @@ def preset(scale: str) -> rp.Preset:
     return dataclasses.replace(known, options=dict(known.options) | LENGTHS[scale], variants=variants)
 
 
-def tables(run: rp.CompletedRun) -> rp.Tables:
-    return {"cells": run.cells(NAMES.keys(), METRICS)}
-
-
 def settings(scale: str) -> list[rp.Setting]:
     smoke = scale == "smoke"
     ours = rp.OURS if smoke else rp.PUBLISHED
@@ -79,9 +75,7 @@ STUDY = rp.Study(
     title="ResNet-50 on ImageNet",
     needs=("imagenet",),
     hours=(0.01, 0, 45, 240),
-    parts=(
-        rp.Part(name="imagenet", label="ImageNet", data=("imagenet",), sampled=rp.comparison(preset), tables=tables),
-    ),
+    parts=(rp.Part(name="imagenet", label="ImageNet", sampled=rp.comparison(preset)),),
     rows=NAMES,
     columns=(rp.Heading(NLL, "NLL", "nats"), rp.Heading(TOP1, "Top-1", "%"), rp.Heading(TOP5, "Top-5", "%")),
     values=rp.printed(PRINTED, [("imagenet", m) for m in METRICS], "Zhang et al. 2020, Table 3"),

@@ -107,11 +107,6 @@ def labels(scale: str) -> dict[str, str]:
     return made
 
 
-def tables(run: rp.CompletedRun) -> rp.Tables:
-    """Return error and NLL of all samples of a chain."""
-    return {"cells": run.cells([v.name for v in run.preset.variants], ["error", "nll"])}
-
-
 TITLES = {"eta": "η", "batchnorm": "BatchNorm", "burn-in": "Burn-in"}
 
 
@@ -198,16 +193,13 @@ STUDY = rp.Study(
     needs=("cifar10",),
     hours=(0.01, 0.16, 16, 48),
     parts=(
-        rp.Part(
-            name=CIFAR, label="CIFAR-10", data=(CIFAR,), tables=tables, scales=rp.ON_GPU, sampled=rp.comparison(preset)
-        ),
+        rp.Part(name=CIFAR, label="CIFAR-10", data=(CIFAR,), sampled=rp.comparison(preset), scales=rp.ON_GPU),
         rp.Part(
             name=DIGITS,
             label="digits",
-            tables=tables,
-            scales=("smoke", "cpu"),
-            stands_for="CIFAR-10",
             sampled=rp.comparison(preset),
+            stands_for="CIFAR-10",
+            scales=("smoke", "cpu"),
         ),
     ),
     rows=labels,

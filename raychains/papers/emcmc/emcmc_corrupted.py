@@ -58,7 +58,6 @@ STUDY = rp.Study(
         rp.Part(
             name=PART,
             label="CIFAR-10-C",
-            data=("cifar10", "cifar10-c"),
             sampled=rp.comparison(partial(preset, "cifar10", methods=ROWS), measures=("corrupted",)),
             tables=tables,
         ),

@@ -99,7 +99,6 @@ below-sgld-{part} | {part} late | emcmc < sgld paired | Entropy-MCMC's test erro
     {where}
 ensemble-below-sgld-{part} | {part} error | emcmc < sgld paired | The test error of all samples is below SGLD's {where}
 """,
-        scales=SCALES[part],
         tolerance=SAME,
     )
 

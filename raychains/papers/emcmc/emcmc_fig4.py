@@ -11,7 +11,7 @@ from scipy.stats import gmean
 from raychains import papers as rp
 from raychains.evaluation.loss_landscape import TRACE, ranks_of
 from raychains.papers.emcmc import emcmc_chains, last_samples
-from raychains.papers.emcmc.last_samples import LABELS, METHODS, REVISION, ROWS, SCALES, STYLES
+from raychains.papers.emcmc.last_samples import LABELS, METHODS, REVISION, ROWS, STYLES
 from raychains.plotting.charts import Axis, Panel
 
 EXAMPLES = 1000
@@ -49,16 +49,6 @@ def _panel(spectrum: pd.DataFrame) -> Panel:
     return Panel(marks=marks, x=x, y=y)
 
 
-def claims(part: str) -> tuple[rp.Claim, ...]:
-    """Return what §6.3 says."""
-    table = (
-        f"emcmc-flatter-than-{other}-{part} | {part} trace | emcmc < {other} {emcmc_chains.rule(other)} | The "
-        f"eigenvalues' sum is smaller for Entropy-MCMC than for {ROWS[other]} on {LABELS[part]}."
-        for other in ("sgd", "sgld")
-    )
-    return rp.stated(table, scales=SCALES[part])
-
-
 STUDY = rp.Study(
     name="emcmc-fig4",
     paper="emcmc",
@@ -72,7 +62,12 @@ STUDY = rp.Study(
         rp.Heading("trace", "Sum of the eigenvalues", "squared nats"),
         rp.Heading("largest", "Largest", "squared nats"),
     ),
-    claims=tuple(claim for part in LABELS for claim in claims(part)),
+    claims=rp.stated(
+        f"emcmc-flatter-than-{other}-{part} | {part} trace | emcmc < {other} {emcmc_chains.rule(other)} | The "
+        f"eigenvalues' sum is smaller for Entropy-MCMC than for {ROWS[other]} on {label}."
+        for part, label in LABELS.items()
+        for other in ("sgd", "sgld")
+    ),
     settings=lambda scale: [
         *emcmc_chains.settings(scale),
         rp.Setting("Fisher", f"of up to {EXAMPLES:,} training images, their own labels", rp.OURS),

@@ -23,7 +23,7 @@ REVISION = 1
 
 def parts(tables: Callable[[rp.CompletedRun], rp.Tables]) -> tuple[rp.Part, ...]:
     """Return a figure's parts: CIFAR-100, and CIFAR-10 in its place."""
-    return cifar.parts(partial(emcmc_chains.preset, methods=METHODS), tables, SCALES)
+    return cifar.parts(partial(emcmc_chains.preset, methods=METHODS), SCALES, tables)
 
 
 def cells(part: str, rows: rp.Rows, columns: Mapping[str, Callable[[rp.Rows], float]]) -> list[dict[str, Any]]:

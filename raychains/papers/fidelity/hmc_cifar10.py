@@ -160,7 +160,6 @@ STUDY = rp.Study(
         rp.Part(
             name=PART,
             label="CIFAR-10",
-            data=("cifar10", "hmc-cifar10"),
             sampled=rp.comparison(preset, measures=("fidelity",)),
             tables=tables,
         ),
