@@ -351,15 +351,14 @@ def figure(
 
 
 def by_part(
-    table: pd.DataFrame,
     labels: Mapping[str, str],
     panel: Callable[[pd.DataFrame], Panel],
     *,
     of: str = "part",
     columns: int = 4,
     **chart: Any,
-) -> Figure:
-    """Draw a titled panel for each part of a table, from its rows.
+) -> Callable[[pd.DataFrame], Figure]:
+    """Return `figure`'s ``draw`` of a titled panel for each part of a table, from its rows.
 
     Args:
         labels: titles.
@@ -367,9 +366,13 @@ def by_part(
         columns: panels in a row at most.
         chart: further fields of `Chart`.
     """
-    parts = table.groupby(of, sort=False)
-    made = [replace(panel(rows), title=labels[str(name)]) for name, rows in parts]
-    return Chart(panels=made, columns=columns, **chart)()
+
+    def draw(table: pd.DataFrame) -> Figure:
+        parts = table.groupby(of, sort=False)
+        made = [replace(panel(rows), title=labels[str(name)]) for name, rows in parts]
+        return Chart(panels=made, columns=columns, **chart)()
+
+    return draw
 
 
 def styled(

@@ -83,7 +83,7 @@ def _draw(points: pd.DataFrame) -> Figure:
     """Draw the first repeat's map of every part that was run."""
     points = points[points["repeat"] == points["repeat"].min()]
     count = points["part"].nunique()
-    return rp.by_part(points, cifar.LABELS, _panel, height=0.1 + (4.4 if count == 1 else 8 / count))
+    return rp.by_part(cifar.LABELS, _panel, height=0.1 + (4.4 if count == 1 else 8 / count))(points)
 
 
 def _panel(points: pd.DataFrame) -> Panel:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from raychains import papers as rp
 from raychains.papers.csgmcmc import cifar
@@ -65,12 +64,8 @@ def hill(errors: Any) -> float:
     return float((e - np.linspace(e[0], e[-1], len(e))).max())
 
 
-def _draw(paths: pd.DataFrame) -> Figure:
-    """Draw the error along every line, and the mean of each kind."""
-    return rp.by_part(paths, cifar.LABELS, _panel, height=3.4)
-
-
 def _panel(paths: pd.DataFrame) -> Panel:
+    """Show the error along every line, and the mean of each kind."""
     pairs = ["chain", "pair"]
     marks = [m for s, of in rp.styled(paths, STYLES) for m in rp.each_and_mean(s, of, pairs, "t", "error")]
     x = Axis(label="t, from θ₁ (0) to θ₂ (1)", ticks={0: "0", 0.5: "0.5", 1: "1"})
@@ -122,7 +117,7 @@ cpu gpu: The paper's figure is of CIFAR-100; CIFAR-10 stands in for it.
 """,
     figures=rp.figure(
         "paths",
-        _draw,
+        rp.by_part(cifar.LABELS, _panel, height=3.4),
         name="paths",
         title="Test error between two samples",
         caption="Test error of the single network (1 − t)·θ₁ + t·θ₂. Thin: each pair; thick: their mean. A hill "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from raychains import papers as rp
 from raychains.papers.csgmcmc import cifar
@@ -33,13 +32,9 @@ def tables(run: rp.CompletedRun) -> rp.Tables:
     return rp.joined(cifar.measured(run, {f"{method}-{m}": str(m) for m in cycles}, method) for method in METHODS)
 
 
-def _draw(cells: pd.DataFrame) -> Figure:
-    """Draw the error against M, a line per method through its means."""
-    return rp.by_part(cells.assign(m=cells["row"].astype(int)), cifar.LABELS, _panel, height=3.2)
-
-
 def _panel(cells: pd.DataFrame) -> Panel:
-    marks = []
+    """Show the error against M, a line per method through its means."""
+    cells, marks = cells.assign(m=cells["row"].astype(int)), []
     for style, mine in rp.styled(cells, STYLES, "column"):
         means = mine.groupby("m")["value"].mean()
         marks.append(style.line(mine["m"], mine["value"], size=4.5, linestyle="", alpha=0.8))
@@ -91,7 +86,7 @@ cpu gpu: The paper's figure is of CIFAR-100; CIFAR-10 stands in for it with Tabl
 """,
     figures=rp.figure(
         "cells",
-        _draw,
+        rp.by_part(cifar.LABELS, _panel, height=3.2),
         name="cycles",
         title="Test error against the number of cycles",
         caption="Test error against M. Points are repeats, lines join their means.",

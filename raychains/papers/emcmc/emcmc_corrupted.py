@@ -37,7 +37,7 @@ def _draw(types: pd.DataFrame) -> Figure:
     """Draw Fig. 11: a panel for every type."""
     titles = {kind: kind.replace("_", " ") for kind in types["corruption"]}
     types = types.sort_values("severity", kind="stable")
-    return rp.by_part(types, titles, _panel, of="corruption", height=1.8, share_x=True, share_y=True)
+    return rp.by_part(titles, _panel, of="corruption", height=1.8, share_x=True, share_y=True)(types)
 
 
 def _panel(types: pd.DataFrame) -> Panel:

@@ -39,7 +39,7 @@ def tables(run: rp.CompletedRun) -> rp.Tables:
 def _draw(spectrum: pd.DataFrame) -> Figure:
     """Draw sorted eigenvalues against their rank."""
     shown = spectrum[spectrum["eigenvalue"] > 1e-10 * spectrum["eigenvalue"].max()]
-    return rp.by_part(shown, LABELS, _panel, height=3.4, legend_columns=4)
+    return rp.by_part(LABELS, _panel, height=3.4, legend_columns=4)(shown)
 
 
 def _panel(spectrum: pd.DataFrame) -> Panel:

@@ -245,7 +245,7 @@ def _draw(budgets: pd.DataFrame, hmc: pd.DataFrame) -> Figure:
         y = Axis(label="Total variation (%)", low=0)
         return Panel(marks=[*lines, study.between_halves(hmc, mine)], x=x, y=y)
 
-    return rp.by_part(budgets, study.NAMES, panel, columns=2, height=2.3, legend_columns=4)
+    return rp.by_part(study.NAMES, panel, columns=2, height=2.3, legend_columns=4)(budgets)
 
 
 def all_claims() -> tuple[rp.Claim, ...]:

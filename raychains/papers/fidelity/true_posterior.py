@@ -154,7 +154,7 @@ def _draw(cells: pd.DataFrame, hmc: pd.DataFrame) -> Figure:
         return Panel(marks=[*rows, between_halves(hmc, mine, upright=True)], x=x, y=lines_of([*LABELS.values()]))
 
     cells, height = cells[cells["column"] == VARIATION], 0.34 * len(LABELS) + 0.75
-    return rp.by_part(cells, NAMES, panel, columns=2, height=height, share_y=True)
+    return rp.by_part(NAMES, panel, columns=2, height=height, share_y=True)(cells)
 
 
 def between_halves(hmc: pd.DataFrame, rows: pd.DataFrame, *, upright: bool = False) -> Rule:
