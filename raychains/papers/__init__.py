@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         comparison,
         each_and_mean,
         figure,
+        labels,
         parts,
         printed,
         reduced,
@@ -50,7 +51,7 @@ _EXPORTS = {
     "papers.published_table": "Heading number",
     "papers.scales": "ALL NOT_SMOKE ON_GPU PAPERS SCALES Paper",
     "papers.study": "CODE OURS PUBLISHED Part Rows Sampled Setting Size Study Tables Value by_part comparison "
-    "each_and_mean figure parts printed reduced styled styles",
+    "each_and_mean figure labels parts printed reduced styled styles",
     "planning.methods": "Method",
     "planning.presets.named": "Preset Variant named",
 }
@@ -60,7 +61,7 @@ __all__ = ["ALL", "CODE", "NOT_SMOKE", "ON_GPU", "OURS", "PAPERS", "PUBLISHED", 
 __all__ += ["CompletedRun", "Computation", "Direction", "Heading", "LastSample", "Method", "Names", "Networks"]
 __all__ += ["Of", "Paper", "Part", "Preset", "Row", "Rows", "Rule", "Sampled", "Setting", "Size", "Study", "Summary"]
 __all__ += ["Tables", "Unfit", "Value", "Variant", "by_part", "cell", "comparison", "density_draws"]
-__all__ += ["density_method", "each_and_mean", "figure", "joined", "kept", "last_samples", "named", "number"]
+__all__ += ["density_method", "each_and_mean", "figure", "joined", "kept", "labels", "last_samples", "named", "number"]
 __all__ += ["of_all_samples", "of_each", "parts", "printed", "reduced", "stated", "styled", "styles", "thinning"]
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from raychains import samplers
 from raychains.core.errors import require
 from raychains.papers.claims import Claim, Summary
 from raychains.papers.contents import Listing, load, select
@@ -402,6 +403,11 @@ def styles(labels: Mapping[str, str], places: str) -> dict[str, ArmStyle]:
     for row, family, rank in (place.split() for place in places.split(",")):
         made[row] = ArmStyle.placed(labels[row], family, int(rank))
     return made
+
+
+def labels(methods: str) -> dict[str, str]:
+    """Return the labels that reports show of methods, by name; names are separated by spaces."""
+    return {name: samplers.method(name).label for name in methods.split()}
 
 
 def chosen(names: Sequence[str]) -> list[Study]:

@@ -14,7 +14,7 @@ from raychains.measures.network_samples import thinned
 from raychains.papers.csgmcmc import cifar
 from raychains.plotting.charts import Axis, Mark, Note, Panel
 
-ROWS = {"csgld": "cSGLD", "sgld": "SGLD"}
+ROWS = rp.labels("csgld sgld")
 STYLES = rp.styles(ROWS, "csgld cyclical 0, sgld decreasing 1")
 CLUSTERS = rp.printed("csgld: 4\nsgld: 1", [("cifar100", "clusters")], "Zhang et al. 2020, §5.2")
 COLUMNS = {"clusters": "Clusters", "distance": "Mean distance", "apart": "Distance between cycles / inside"}

@@ -10,7 +10,7 @@ from raychains import papers as rp
 from raychains.papers.csgmcmc import cifar
 from raychains.plotting.charts import Axis, Panel
 
-METHODS = {"csgld": "cSGLD", "snapshot-sgd": "Snapshot-SGD"}
+METHODS = rp.labels("csgld snapshot-sgd")
 STYLES = rp.styles(METHODS, "csgld cyclical 0, snapshot-sgd decreasing 1")
 NUMBERS: Mapping[str, tuple[int, ...]] = {
     "smoke": (1, 2),

@@ -13,8 +13,7 @@ from raychains import papers as rp
 from raychains.plotting.charts import Axis, Chart, Panel
 
 COMPANION = "notmnist"
-METHODS = {"sgd": "SGD", "sgdm": "SGDM", "snapshot-sgdm": "Snapshot-SGDM", "sgld": "SGLD", "sghmc": "SGHMC"}
-METHODS |= {"csgld": "cSGLD", "csghmc": "cSGHMC"}
+METHODS = rp.labels("sgd sgdm snapshot-sgdm sgld sghmc csgld csghmc")
 STYLES = rp.styles(
     METHODS,
     "sgd other 2, sgdm other 1, snapshot-sgdm other 0, sgld decreasing 0, sghmc decreasing 1, csgld cyclical 0, "

@@ -9,8 +9,7 @@ from raychains import papers as rp
 from raychains.papers.csgmcmc import cifar
 from raychains.plotting.charts import DASHED, Axis, Chart, Mark, Panel, Rule
 
-NAMES = {"sgd": "SGD", "sgdm": "SGDM", "snapshot-sgd": "Snapshot-SGD", "snapshot-sgdm": "Snapshot-SGDM"}
-NAMES |= {"sgld": "SGLD", "csgld": "cSGLD", "sghmc": "SGHMC", "csghmc": "cSGHMC"}
+NAMES = rp.labels("sgd sgdm snapshot-sgd snapshot-sgdm sgld csgld sghmc csghmc")
 ERROR = "error"
 PRINTED = """
 sgd: 5.29 ± 0.15 | 23.61 ± 0.09

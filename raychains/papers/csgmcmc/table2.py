@@ -5,7 +5,7 @@ from __future__ import annotations
 from raychains import papers as rp
 from raychains.papers.csgmcmc import cifar
 
-SAMPLERS = {"sgld": "SGLD", "sghmc": "SGHMC"}
+SAMPLERS = rp.labels("sgld sghmc")
 ARMS = {"cyclical-parallel": "Cyclical + parallel", "decreasing-parallel": "Decreasing + parallel"}
 ARMS |= {"decreasing-half": "Decreasing + parallel, half", "cyclical-single": "Cyclical + single"}
 PRINTED = """

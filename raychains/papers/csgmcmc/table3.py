@@ -8,7 +8,7 @@ from typing import Any
 
 from raychains import papers as rp
 
-NAMES = {"sgdm": "SGDM", "snapshot-sgdm": "Snapshot-SGDM", "sghmc": "SGHMC", "csghmc": "cSGHMC"}
+NAMES = rp.labels("sgdm snapshot-sgdm sghmc csghmc")
 NLL, TOP1, TOP5 = METRICS = ("nll", "top1", "top5")
 PRINTED = """
 sgdm: 0.9595 | 76.046 | 92.776

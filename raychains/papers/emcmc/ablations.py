@@ -98,7 +98,7 @@ def _augmented(scale: str) -> list[rp.Variant]:
 
 def labels(scale: str) -> dict[str, str]:
     """Return the labels of the rows."""
-    methods = {"sgd": "SGD", "sgld": "SGLD", "emcmc": "Entropy-MCMC"}
+    methods = rp.labels("sgd sgld emcmc")
     made = {}
     for v in preset(scale).variants:
         group = v.name.partition("-")[0]

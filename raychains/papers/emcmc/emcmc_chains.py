@@ -13,8 +13,7 @@ from raychains.papers.csgmcmc.cifar import NETWORKS
 
 SEED = 11
 LABELS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mnist": "MNIST"}
-NAMES = {"sgd": "SGD", "entropy-sgd": "Entropy-SGD", "sam": "SAM", "bsam": "bSAM", "sgld": "SGLD"}
-NAMES |= {"entropy-sgld": "Entropy-SGLD", "emcmc": "Entropy-MCMC"}
+NAMES = rp.labels("sgd entropy-sgd sam bsam sgld entropy-sgld emcmc")
 OTHERS = [name for name in NAMES if name != "emcmc"]
 LARGER = ("accuracy", "auroc")
 """Columns whose larger values are better."""

@@ -26,7 +26,7 @@ from raychains.tasks.two_modes import RIDGE, TwoModes
 # Chains
 
 THETA = "theta"
-NAMES = {"sgd": "SGD", "sgld": "SGLD", "emcmc": "Entropy-MCMC"}
+NAMES = rp.labels("sgd sgld emcmc")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from raychains import papers as rp
 from raychains import samplers, schedules
 from raychains.plotting.charts import Axis, Chart, Panel
 
-NAMES = {"emcmc": "Entropy-MCMC", "entropy-sgd": "Entropy-SGD", "entropy-sgld": "Entropy-SGLD", "sgld": "SGLD"}
+NAMES = rp.labels("emcmc entropy-sgd entropy-sgld sgld")
 STYLES = rp.styles(NAMES, "emcmc cyclical 0, entropy-sgd other 0, entropy-sgld other 1, sgld decreasing 0")
 PARTS = {"mnist": "N = 13,007", "authors": "N = 60,000, as in the authors' code"}
 SCALES = {"mnist": rp.ALL, "authors": rp.NOT_SMOKE}

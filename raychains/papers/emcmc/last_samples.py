@@ -12,7 +12,7 @@ from raychains.papers.csgmcmc import cifar
 from raychains.papers.emcmc import emcmc_chains
 
 METHODS = ("sgd", "sgld", "emcmc")
-ROWS = {"sgd": "SGD", "sgld": "SGLD", "emcmc": "Entropy-MCMC, mean of both", "emcmc-theta": "Entropy-MCMC, θ"}
+ROWS = rp.labels("sgd sgld") | {"emcmc": "Entropy-MCMC, mean of both", "emcmc-theta": "Entropy-MCMC, θ"}
 ROWS |= {"emcmc-anchor": "Entropy-MCMC, θₐ"}
 STYLES = rp.styles(ROWS, "sgd other 2, sgld decreasing 0, emcmc-theta cyclical 0, emcmc-anchor cyclical 1")
 LABELS = {"cifar100": "CIFAR-100", "cifar10": "CIFAR-10"}

@@ -12,16 +12,8 @@ PART = "cifar10"
 SEED = 5
 IMAGES = {"smoke": 200}
 """Training images, where they are not 50,000."""
-LABELS = {
-    "sgd": "SGD, one network",
-    "ensemble": "Deep ensemble",
-    "sgld": "SGLD",
-    "sghmc": "SGHMC",
-    "csgld": "cSGLD",
-    "csghmc": "cSGHMC",
-    "emcmc": "Entropy-MCMC",
-    "multiswag": "MultiSWAG",
-}
+LABELS = {"sgd": "SGD, one network", "ensemble": "Deep ensemble"}
+LABELS |= rp.labels("sgld sghmc csgld csghmc emcmc multiswag")
 """Rows, and the names of arms."""
 ON_CPU = ("sgd", "ensemble", "sghmc", "csghmc")
 CYCLICAL = ("csgld", "csghmc", "emcmc")

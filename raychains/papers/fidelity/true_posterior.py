@@ -22,17 +22,7 @@ HIDDEN = 20
 NAMES = {"concrete": "Concrete", "bikesharing": "Bike sharing", "protein": "Protein", "digits": "Digits"}
 HELD_OUT = {"concrete": 927 - EXAMPLES, "bikesharing": 15_641 - EXAMPLES, "protein": 41_157 - EXAMPLES}
 """Training examples of the classic first split that chains do not see."""
-LABELS = {
-    "sgd": "SGD, one network",
-    ENSEMBLE: "Deep ensemble",
-    "multiswag": "MultiSWAG",
-    "sgld": "SGLD",
-    "sghmc": "SGHMC",
-    "csgld": "cSGLD",
-    "csghmc": "cSGHMC",
-    "emcmc": "Entropy-MCMC",
-    "mile": "MILE",
-}
+LABELS = {"sgd": "SGD, one network"} | rp.labels(f"{ENSEMBLE} multiswag sgld sghmc csgld csghmc emcmc mile")
 """Rows, and the names of arms."""
 CYCLICAL, FALLING = ("csgld", "csghmc", "emcmc"), ("sgd", "multiswag", "sgld", "sghmc", "psgld")
 SCHEDULES = {**dict.fromkeys(CYCLICAL, "cyclical"), **dict.fromkeys(FALLING, "decreasing")}

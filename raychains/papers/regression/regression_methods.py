@@ -14,16 +14,8 @@ from raychains.tasks.uci import UciRegression
 ENSEMBLE = "deep-ensemble"
 SEED = 7
 MORE = "deep-ensemble-more"
-LABELS = {
-    ENSEMBLE: "Deep ensemble, at which MILE starts",
-    MORE: "Deep ensemble, more members",
-    "mile": "MILE",
-    "csghmc": "cSGHMC",
-    "sghmc": "SGHMC",
-    "csgld": "cSGLD",
-    "sgld": "SGLD",
-    "emcmc": "Entropy-MCMC",
-}
+LABELS = {ENSEMBLE: "Deep ensemble, at which MILE starts", MORE: "Deep ensemble, more members"}
+LABELS |= rp.labels("mile csghmc sghmc csgld sgld emcmc")
 """Rows of both tables, and their names in claims."""
 EQUAL_COST = tuple(name for name in LABELS if name != ENSEMBLE)
 CYCLICAL = ("csghmc", "csgld", "emcmc")
