@@ -216,23 +216,6 @@ def _label(way: Way) -> str:
     return f"{study.LABELS[way.method]}, {way.budget:,} epochs, {chains}{cycles}"
 
 
-def ranked(budgets: pd.DataFrame) -> pd.DataFrame:
-    """Return for every way the mean over parts of its distance over the nearest way's of the same budget, the nearest
-    first.
-
-    Args:
-        budgets: the stored table.
-
-    Returns:
-        Columns budget, method, chains, cycles, score (1 where a way is the nearest of every part).
-    """
-    way = ["method", "chains", "cycles"]
-    means = budgets.groupby(["part", "budget", *way])[VARIATION].mean().reset_index()
-    means["score"] = means[VARIATION] / means.groupby(["part", "budget"])[VARIATION].transform("min")
-    scores = means.groupby(["budget", *way])["score"].mean().reset_index()
-    return scores.sort_values(["budget", "score"], ignore_index=True)
-
-
 def _draw(budgets: pd.DataFrame, hmc: pd.DataFrame) -> Figure:
     """Draw a panel for each data set: the nearest way of each method against the budget."""
 

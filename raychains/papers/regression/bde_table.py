@@ -55,8 +55,8 @@ VALUES = values()
 
 def comparison_of(dataset: str, scale: str) -> rp.Preset:
     size = SIZES[scale][dataset]
-    made = preset("bde-table", dataset, size, scale, f"{NAMES[dataset]} by bde's protocol")
-    return rp.Preset(**{**vars(made), "options": {**made.options, "repeats": size.repeats}})
+    about = f"{NAMES[dataset]} by bde's protocol"
+    return preset("bde-table", dataset, size, scale, about, repeats=size.repeats)
 
 
 def tables(run: rp.CompletedRun) -> rp.Tables:

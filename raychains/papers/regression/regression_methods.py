@@ -64,7 +64,9 @@ def size_of(
     )
 
 
-def preset(name: str, dataset: str, size: rp.Size, scale: str, about: str, **task_settings: Any) -> rp.Preset:
+def preset(
+    name: str, dataset: str, size: rp.Size, scale: str, about: str, *, repeats: int = 1, **task_settings: Any
+) -> rp.Preset:
     """Return every method on one division of a data set."""
     batches = _batches(dataset, size, scale, task_settings.get("protocol", "bde") == "bde")
     own: dict[str, Any] = {} if size.batch_size is None else {"batch_size": size.batch_size}
@@ -86,7 +88,7 @@ def preset(name: str, dataset: str, size: rp.Size, scale: str, about: str, **tas
         given = {"chains": size.chains, **packed, **minibatch, **options[method]}
         variants.append(rp.Variant(method, "", sampler, given, schedule=schedule))
     settings = tuple(f"{key}={value}" for key, value in task_settings.items())
-    common = {"seed": SEED, "repeats": 1, **({"task_settings": settings} if settings else {})}
+    common = {"seed": SEED, "repeats": repeats, **({"task_settings": settings} if settings else {})}
     return rp.Preset(name=f"{name}-{dataset}", about=about, task=f"uci-{dataset}", options=common, variants=variants)
 
 
