@@ -17,7 +17,7 @@ from raychains.core.spec import check_format
 from raychains.inference import results
 from raychains.papers import published_table
 from raychains.papers.claims import LEVEL, VERDICTS, Claim, Of, Verdict, holm, in_words, judge
-from raychains.papers.scales import PAPERS, SCALES
+from raychains.papers.scales import SCALES
 from raychains.papers.study import Study, chosen
 from raychains.report import run_page
 from raychains.store import RunStore, Storage
@@ -236,7 +236,6 @@ def write(experiment: Study, folder: Folder) -> list[Verdict]:
     html = run_page.filled(
         "reproduced.html.j2",
         experiment=experiment,
-        paper=PAPERS.get(experiment.paper, experiment.paper),
         scale=scale,
         about_scale=SCALES[scale],
         about=about,
@@ -320,10 +319,11 @@ class Entry:
         return [sum(verdict == word for verdict, _ in self.claims) for word in VERDICTS]
 
 
-def entries(root: Storage, prefix: str, scale: str, own: Sequence[Study] = ()) -> list[Entry]:
-    """Return the experiments whose folders lie there, in the papers' order, then a user's own."""
+def entries(root: Storage, prefix: str, scale: str, more: Sequence[Study] = ()) -> list[Entry]:
+    """Return the experiments whose folders lie there: published ones in the list's order, then those of ``more``, a
+    user's own."""
     found = []
-    for experiment in [*chosen(["all"]), *own]:
+    for experiment in {one.name: one for one in (*chosen(["all"]), *more)}.values():
         folder = Folder(root, prefix, experiment.name)
         about = folder.about()
         if about is None or about["scale"] != scale:
@@ -336,14 +336,12 @@ def entries(root: Storage, prefix: str, scale: str, own: Sequence[Study] = ()) -
     return found
 
 
-def write_index(root: Storage, prefix: str, scale: str, own: Sequence[Study] = ()) -> str:
+def write_index(root: Storage, prefix: str, scale: str, more: Sequence[Study] = ()) -> str:
     """Draw index.html of a scale's experiments below the prefix, and the same as README.md; return where the page
     lies."""
-    shown = entries(root, prefix, scale, own)
+    shown = entries(root, prefix, scale, more)
     words = [in_words(verdict, scale) for verdict in VERDICTS]
-    html = run_page.filled(
-        "reproductions.html.j2", scale=scale, about_scale=SCALES[scale], papers=PAPERS, entries=shown, words=words
-    )
+    html = run_page.filled("reproductions.html.j2", scale=scale, about_scale=SCALES[scale], entries=shown, words=words)
     name = _path(prefix, "index.html")
     root.publish(name, html)
     root.publish(_path(prefix, "README.md"), _index_markdown(scale, words, shown).encode())
@@ -357,9 +355,9 @@ def _index_markdown(scale: str, words: Sequence[str], shown: Sequence[Entry]) ->
     lines += [f"This page compares published tables and figures with our own runs. Scale {scale} means"]
     lines += [f"{SCALES[scale]}.", "", f"**{sum(total)} claims. {numbers[0].upper()}{numbers[1:]}.** By paper:", ""]
     lines += [f"| paper | claims | {' | '.join(words)} |", f"|---|---:|{'---:|' * len(words)}"]
-    for paper, method in {one.experiment.paper: one.experiment.method for one in shown}.items():
+    for paper, first in {one.experiment.paper: one.experiment for one in shown}.items():
         of = _counts([one for one in shown if one.experiment.paper == paper])
-        cited = f"{method}: {PAPERS[paper]}" if paper in PAPERS else method
+        cited = ": ".join(dict.fromkeys(filter(None, (first.method, first.citation))))
         lines.append(f"| {cited} | {sum(of)} | {' | '.join(map(str, of))} |")
     lines += ["", "## How to read a claim", "", HOW_TO_READ.strip().format(not_held=words[1]), ""]
     lines += ["## Tables and figures", "", WHAT_IS_LISTED.strip().format(scale=scale), ""]

@@ -13,7 +13,7 @@ from scipy import integrate, stats
 
 from raychains.core.errors import UserError
 from raychains.papers import claims
-from raychains.papers.claims import Claim, Of, Summary, Verdict, detectable, holm, interval, judge
+from raychains.papers.claims import Claim, Of, Summary, Verdict, detectable, holm, judge
 from tests.papers.planned import every
 
 NAN = math.nan
@@ -396,13 +396,6 @@ def test_a_family_has_no_claims_of_equality() -> None:
         replace(one, claims=(claim(), near), family=True)
 
 
-# Claims
-
-
-def test_an_unknown_standard_error_gives_no_interval() -> None:
-    assert all(map(math.isnan, interval(1.0, NAN, NAN))) and detectable(NAN, NAN) == math.inf
-
-
 def test_claims_are_stated_a_line_each() -> None:
     table = """
 first | part column | a < b | A is below
@@ -415,5 +408,6 @@ second | part column | a = -0.5 | A is half.
     )  # fmt: skip
     assert (two.right, two.direction, two.rule, two.tolerance) == (-0.5, "equal", "one-sample", 0.1)
     assert two.cells == (("part", "a", "column"),) and one.scales == two.scales == ("cpu",)
-    (third,) = claims.stated(["third | part column | a > b paired | A is above B."])
+    third, fourth = claims.stated(["third | part column | a > b paired | Above.", "fourth | part x | 8 > 2:y | Above."])
     assert (third.direction, third.rule) == ("greater", "paired")
+    assert fourth.cells == (("part", "8", "x"), ("part", "2", "y")) and fourth.rule == "welch"
