@@ -26,6 +26,7 @@ from raychains.core.validation import (
     local_file,
     local_folder,
     open_fraction,
+    path_of,
     positive,
     positive_int,
 )
@@ -71,6 +72,11 @@ Stored = Annotated[str, Form(positional=True)]
 DataRoot = Annotated[str | None, Form(convert=lambda _, given: root_of(given))]
 
 
+def store_of(field: str, given: str) -> str:
+    """Return the store that is meant: the one given, else that of the environment, else ``runs``."""
+    return path_of(field, given or os.environ.get("RAYCHAINS_STORE") or "runs")
+
+
 def check_preset(field: str, value: str) -> None:
     """Refuse a name that no preset has."""
     if value not in known_names(field):
@@ -101,7 +107,7 @@ def pack_width(field: str, value: str) -> None:
 class Common(Options):
     """Options of the store and of the resources."""
 
-    store: str = ""
+    store: Annotated[str, Form(convert=store_of)] = ""
     """Folder of the run store, or any URI that pyarrow knows (s3://bucket/prefix); default RAYCHAINS_STORE, else
     runs."""
     name: Text = None
@@ -172,8 +178,6 @@ class Common(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.store:
-            object.__setattr__(self, "store", os.environ.get("RAYCHAINS_STORE") or "runs")
         gpus, workers = self.gpus_per_chain, self.workers_per_chain
         if self.gpu_workers is None:
             # Two ranks on one GPU cannot exchange anything by nccl.
@@ -342,6 +346,7 @@ class Fit(_OfTask):
     Example: raychains fit --task digits --budget 1000
     """
 
+    what = "a fit"
     refused: ClassVar[Mapping[str, str]] = dict.fromkeys(
         (
             *("lr", "final_lr", "epochs", "steps", "cycles", "exploration", "burn_in", "samples_per_cycle", "thinning"),
@@ -355,7 +360,6 @@ class Fit(_OfTask):
         "repeats": "one posterior is sampled",
         "lanes": "networks do not stack",
     }
-    """As of `Local`."""
 
     budget: MaybeCount = None
     """Epochs of all chains together, pilots included; default 1000."""
@@ -418,6 +422,7 @@ class Local(_OfTask):
 
     usual: ClassVar[Sequence[str]] = ("init_from", "burn_in", "batch_size")
     """Further options that the short help shows."""
+    what = "a local posterior"
     refused: ClassVar[Mapping[str, str]] = {
         "temperature": "`nbeta` sets it",
         "temperature_ramp": "the temperature is constant",
@@ -431,7 +436,6 @@ class Local(_OfTask):
         "lanes": "networks do not stack",
         "steps": "give `epochs`",
     }
-    """Options of other commands that this one has no use for, with the reason; its help leaves them out."""
 
     init_from: Annotated[Sequence[str], Form(metavar="FILE …", objects=True, check=check_start)] = ()  # type: ignore[assignment]
     """Checkpoints of the task's network, such as those of one training run. Each becomes an arm. Files as for raychains
@@ -490,10 +494,10 @@ class Sweep(Run):
     Example: raychains sweep --task digits --epochs 80 --grid exploration=0,.25,.5 cycles=2,4,8
     """
 
+    what = "a sweep"
     refused: ClassVar[Mapping[str, str]] = {
         "backend": "trials are Ray Tune's",
     } | dict.fromkeys(("evaluators", "gpus_per_evaluator", "keep_predictions"), "each trial evaluates its own samples")
-    """As of `Local`."""
 
     chains: Count = 1
     """Always 1: each repeat of a point is one chain."""
@@ -546,6 +550,7 @@ class Evaluate(Common):
     Example: raychains evaluate runs/runs/digits-1a2b3c4d --views cycles without-chain --measures diversity diagnostics
     """
 
+    what = "an evaluation"
     refused: ClassVar[Mapping[str, str]] = {
         "name": "results lie in the run's folder, those of another split in NAME-SPLIT",
         "store": "the run's path names it",
@@ -557,7 +562,6 @@ class Evaluate(Common):
         ),
         "no chain is run",
     )
-    """As of `Local`."""
 
     run: Stored
     """The run: STORE/runs/NAME."""
@@ -763,8 +767,8 @@ class Reproduce(Common):
     Example: raychains reproduce table4 fig2 fig5 --scale cpu
     """
 
+    what = "a reproduction"
     refused: ClassVar[Mapping[str, str]] = {"name": "every comparison has its own"}
-    """Options of other commands that this one has no use for, with the reason; its help leaves them out."""
 
     names: Annotated[Sequence[str], Form(positional=True)] = ()
     """Which: all, names such as table2 fig3c emcmc-fig2 theorem1, or files of your own such as mytable.py; --list shows

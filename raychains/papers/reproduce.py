@@ -32,7 +32,7 @@ from raychains.core.errors import (
     format_error,
     require,
 )
-from raychains.core.options import check_refused, make
+from raychains.core.options import make
 from raychains.core.validation import true_or_false
 from raychains.data import standins
 from raychains.data.prepared import local_preparation
@@ -67,7 +67,6 @@ def plan(options: Reproduce) -> PlannedReproduction:
     for one in experiments:
         if options.scale not in one.scales:
             raise UserError(f"scale must be one of {', '.join(one.scales)} for {one.name}, got {options.scale!r}")
-    check_refused(options, "of a reproduction")
     every = "be stop or restart-cycle: a table needs every chain"
     require(options.on_divergence != "drop-chain", "on_divergence", options.on_divergence, every)
     with at_scale(options) as common:
