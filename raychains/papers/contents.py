@@ -61,8 +61,9 @@ class Listing:
 
     @property
     def method(self) -> str:
-        """The method of its paper: two papers have a Table 1."""
-        return METHODS.get(self.paper, self.paper or "own")
+        """The method of its paper: two papers have a Table 1; ``ours`` for a study that no paper has."""
+        own_study = self.where == "Study" and self.paper in METHODS
+        return "ours" if own_study else METHODS.get(self.paper, self.paper or "own")
 
 
 # fmt: off
