@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import PurePath
 from typing import Any
 
 import pandas as pd
@@ -29,8 +30,8 @@ FORMAT = 1
 ABOUT = "about.json"
 FIGURES = "figures"
 HOW_TO_READ = """
-A claim is a statement of a paper, or of ours, that numbers can test. All claims were written down before the runs. The
-line of a claim looks like this, with made-up numbers:
+A claim is a statement of a paper, or of ours, that numbers can test, written down before the runs. Its line looks like
+this, with made-up numbers:
 
 > A has a lower error than B: −4.2 [−8.3, −0.1] (detectable 5.4): holds; the paper's own numbers: holds
 
@@ -40,7 +41,7 @@ line of a claim looks like this, with made-up numbers:
 - **[−8.3, −0.1]** is the 95 % confidence interval of this difference (Student's t).
 - **allowed ±0.5** appears where the claim is that both are equal: the whole interval must then lie within ±0.5.
 - **detectable 5.4** is the smallest true difference that this number of repeats detects with a power of 80 %; a smaller
-  one can be found by luck, as here. `unknown` if all repeats are equal, ∞ if there is no interval.
+  one may be found by luck, as here. `unknown` if all repeats are equal, ∞ if there is no interval.
 - **holds**: the interval lies entirely on the claim's side. **{not_held}**: entirely on the other side;
   with networks or data smaller than a paper's this does not refute it. **inconclusive**: neither; more repeats may
   decide.
@@ -49,8 +50,7 @@ line of a claim looks like this, with made-up numbers:
 - **the paper's own numbers** is the verdict of the same rule on the published means and standard errors, if any;
   `contrary` if these lie entirely on the other side.
 - **no spread between the repeats: another would differ with a probability of up to 63 %** appears if all
-  repeats gave the same value. The percentage is a 95 % upper bound for the probability that another repeat gives
-  another value.
+  repeats gave the same value; the percentage is a 95 % upper bound.
 """
 """The guide to `Verdict.line` on the index."""
 WHAT_IS_LISTED = """
@@ -378,7 +378,7 @@ def _index_markdown(scale: str, words: Sequence[str], shown: Sequence[Entry]) ->
         if one.figures:
             method, page = one.experiment.method, f"{one.experiment.name}/table.md"
             lines += ["", f"### {method}, [{one.experiment.heading}]({page})", ""]
-            lines += [f"![{one.experiment.title}]({path})" for path in one.figures]
+            lines += [f"![{PurePath(path).stem}]({path})" for path in one.figures]
     return "\n".join([*lines, ""])
 
 
