@@ -161,8 +161,9 @@ class Common(Options):
     """Number of bins of calibration errors and reliability diagrams; default that of the run's last evaluation, else
     15. The ATMC paper uses 8."""
     keep_predictions: Annotated[str, Form(metavar="{auto,all,none}")] = "auto"
-    """Whether samples' predictions are kept in the store, for further measures without a forward pass. auto: all of a
-    run's if they take at most 1 GB, else none. For measures, raychains evaluate treats auto as all and refuses none."""
+    """Whether samples' predictions are kept in the store, for further measures without a forward pass. auto: all
+    of a run's if they take at most 1 GB, else none. raychains evaluate --measures needs them: there auto means all, and
+    none is an error."""
     object_store_memory: MaybeCount = None
     """Bytes of Ray's object store, which holds data that processes exchange, when Ray is started here; default 1 GB or
     20 % of the memory, whichever is less."""
@@ -215,7 +216,8 @@ class Sampling(Common):
     that the task sets, half an epoch for a network of your own."""
     lr: Annotated[PerSampler, Form(per_sampler=True, check=positive)] = None
     """Initial step size on the mean-loss scale, as in torch.optim.SGD. raychains compare also takes a value per
-    sampler: sgld=.1,sghmc=.01; samplers that you do not name keep their defaults. So do other options with SAMPLER=…"""
+    sampler: sgld=.1,sghmc=.01; samplers that you do not name keep their defaults. So it does for final-lr, momentum,
+    weight-decay, temperature, temperature-ramp, exploration, cycles and burn-in."""
     final_lr: Annotated[PerSampler, Form(per_sampler=True, check=positive)] = None
     """Step size at the last step of a linear, exponential or decreasing schedule; default a hundredth of lr, or for a
     decreasing schedule the task's value."""
@@ -241,16 +243,16 @@ class Sampling(Common):
     itself; default the whole batch, or a worker's share of it."""
     batchnorm: Annotated[str | None, Form(metavar="{keep,reestimate,shared,refuse}")] = None
     """BatchNorm's running statistics in samples. keep: those that the chain collected; reestimate: computed by a pass
-    over the training data; shared: as keep, also for θₐ and the like (an ablation); refuse: an error.
-    docs/reference/samplers.md"""
+    over the training data; shared: as keep, also for draws other than the chain's own parameters, such as θₐ (an
+    ablation); refuse: an error. docs/reference/samplers.md"""
     precision: Annotated[str, Form(metavar="{fp32,tf32,bf16,fp64}")] = "fp32"
     """Arithmetic of the network; tf32: faster, less exact matrix products on GPUs; bf16: the forward pass in half
     precision, while parameters, sampler and loss stay in single precision. docs/concepts/execution.md says what is
     exact where."""
     compile: Annotated[str, Form(metavar="{none,default,cuda-graphs}")] = "none"
-    """default: torch.compile of the network's forward pass, or of steps of a density or a microcanonical pack.
-    cuda-graphs: like default, and a GPU records the gradients of your own network (those of built-in tasks it always
-    records). With either a resumed chain is not exact."""
+    """The value default compiles (torch.compile) the network's forward pass, or the steps of a density or of a pack of
+    MCLMC chains. cuda-graphs: like default, and a GPU records the gradients of your own network (those of built-in
+    tasks it always records). With either a resumed chain is not exact."""
     pack: Annotated[str, Form(metavar="WIDTH", check=pack_width)] = "none"
     """Chains that one worker steps as one vectorised program: a number, auto (up to 20, for small networks of linear
     layers), or none. It pays if a step is short. --resume needs the same width. docs/concepts/execution.md"""
@@ -362,26 +364,28 @@ class Fit(_OfTask):
     }
 
     budget: MaybeCount = None
-    """Epochs of all chains together, pilots included; default 1000."""
+    """Epochs of all chains together, with those of the pilots (trial runs of the candidates); default 1000."""
     minutes: Positive = None
     """Time in minutes, in place of a budget: raychains times the first few epochs and stores how many epochs fit."""
     folds: MaybeCount = None
-    """Number of parts of the training data that are held out in turn; default 3 with fewer than 600 examples, else 1.
-    If the task has a split val, candidates are judged on that."""
+    """Number of parts, each a sixth of the training data, that are held out in turn to judge the candidates; default 3
+    with fewer than 600 examples, else 1. If the task has a split val, candidates are judged on that."""
     reference: bool = False
-    """Also train one AdamW network and a deep ensemble of five. Each network stops early, has at most a fifth of the
-    budget, and is not counted. The table `reference` has paired differences on the examples of the run's evaluation."""
+    """Also train one AdamW network and a deep ensemble of five. Each network stops early and has at most a fifth of the
+    budget, on top of it. The table `reference` has paired differences on the examples of the run's evaluation."""
     pack: Annotated[str, Form(metavar="WIDTH", check=pack_width)] = "auto"
     """As for raychains run; the default packs the chains of small networks of linear layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compare(_OfTask):
-    """Compare parallel with single chains at equal cost, as cSG-MCMC's Table 2 (classifiers) or Table 4 (densities).
+    """Compare methods and numbers of chains, with the arms of cSG-MCMC's Table 2 or 4. For each sampler these are, for
+    networks: n chains (--chains) of E epochs each, cyclical; n of E, decreasing; n of E/2, decreasing (in tables:
+    E/2); and one of E, cyclical. For densities: n chains and one chain, each cyclical and decreasing. Any other
+    --schedule gives an arm of n chains.
 
-    The arms are cyclical + parallel (E epochs, n chains), decreasing + parallel (E, n), decreasing + parallel (E/2, n)
-    and cyclical + single (E, 1), for every sampler. A chain that belongs to two arms runs once. --options FILE reads
-    options from a JSON file; the command line takes precedence.
+    A chain that belongs to two arms runs once. --options FILE reads options from a JSON file; the command line takes
+    precedence.
 
     Example: raychains compare --task digits --sampler sgld sghmc --epochs 200 --repeats 5
     """
@@ -513,7 +517,8 @@ class Sweep(Run):
     """Let Optuna choose this many points of the space, each by the results so far; needs the extra
     raychains[optuna]."""
     metric: str = "nll"
-    """The metric of the split val that decides: nll, error, brier, ece, …"""
+    """The metric of the split val that decides. Classes: nll, error, brier, ece, ece_mass, classwise_ece, top5_error;
+    regressions: nll, rmse, crps."""
     asha: bool = False
     """Stop the worse points early, by asynchronous successive halving: they are compared at equal epochs."""
     asha_grace: Annotated[float, Form(check=check_grace)] = 0.25

@@ -157,7 +157,7 @@ class Verdict:
 
 def in_words(verdict: Word, scale: str) -> str:
     """Return a verdict in the words for people."""
-    return "not seen at this scale" if verdict == "does not hold" and scale in REDUCED else verdict
+    return "contrary at this scale" if verdict == "does not hold" and scale in REDUCED else verdict
 
 
 def judge(
@@ -348,7 +348,7 @@ def _paper(claim: Claim, left: Summary | None, right: Summary | None) -> tuple[W
         elif right is not None and not constant:
             shown = [_number(mean, max(0, published_table.decimals(mean, 4))) for mean in (left.mean, right.mean)]
             means = f" with standard errors ({shown[0]} against {shown[1]})"
-    words = "not seen in them" if found == "does not hold" else found
+    words = "contrary" if found == "does not hold" else found
     return found, f"the paper's own numbers: {words}{means}"
 
 

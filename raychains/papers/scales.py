@@ -43,5 +43,6 @@ PAPERS: Mapping[str, Paper] = {
     "hmc": Paper(
         "HMC", "Izmailov, Vikram, Hoffman, Wilson: What Are Bayesian Neural Network Posteriors Really Like?, ICML 2021"
     ),
+    "ours": Paper("ours", "studies that no paper has"),
 }
 """In the order of lists."""

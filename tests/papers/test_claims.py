@@ -273,7 +273,7 @@ def test_the_line_of_a_tolerance_names_it() -> None:
     line = judge(asked, [17.7, 17.5, 17.9, 17.6], (), of(6.7, 0.52, 10)).line("paper")
     assert line == (
         "cSGLD finds what theory expects: 0.03 [−0.25, 0.30], allowed ±0.5 (detectable 0.36): holds; "
-        "the paper's own numbers: not seen in them"
+        "the paper's own numbers: contrary"
     )
 
 
@@ -286,8 +286,8 @@ def test_a_constant_that_the_paper_prints_is_not_held_against_itself() -> None:
 def test_smaller_networks_or_less_data_than_a_papers_refute_nothing() -> None:
     found = judge(claim(direction="greater"), LEFT, RIGHT, of(3.95, 0.01), of(4.09, 0.01))
     assert found.verdict == found.published == "does not hold"
-    for words, scales in (("not seen at this scale", ("smoke", "cpu")), ("does not hold", ("gpu", "paper"))):
-        said = f": {words}; the paper's own numbers: not seen in them"
+    for words, scales in (("contrary at this scale", ("smoke", "cpu")), ("does not hold", ("gpu", "paper"))):
+        said = f": {words}; the paper's own numbers: contrary"
         assert all(found.line(scale).endswith(said) for scale in scales)
 
 

@@ -286,7 +286,7 @@ def settings_at(scale: str) -> list[rp.Setting]:
 
 STUDY = rp.Study(
     name="posterior-budgets",
-    paper="hmc",
+    paper="ours",
     where="Study",
     title="how to spend gradients: settings, chains and cycles against the distance to true posteriors",
     needs=("uci-concrete", "uci-bikesharing", "uci-protein"),

@@ -220,7 +220,7 @@ def parts(
 
 STUDY = rp.Study(
     name="true-posterior",
-    paper="hmc",
+    paper="ours",
     where="Study",
     title="which methods come near the true posterior of small networks",
     needs=("uci-concrete", "uci-bikesharing", "uci-protein"),
