@@ -35,7 +35,7 @@ SHARED = {
 LISTED = {
     " ".join(METHODS): "samplers.md#methods-by-name",
     ", ".join(PRESETS): "presets.md",
-    ", ".join(tasks.NAMES): "tasks.md",
+    ", ".join(sorted(tasks.NAMES)): "tasks.md",
 }
 """Names that help texts list, and the page that has them with more."""
 

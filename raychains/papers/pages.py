@@ -7,7 +7,6 @@ import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import PurePath
 from typing import Any
 
 import pandas as pd
@@ -377,7 +376,7 @@ def _index_markdown(scale: str, words: Sequence[str], shown: Sequence[Entry]) ->
         if one.figures:
             method, page = one.experiment.method, f"{one.experiment.name}/table.md"
             lines += ["", f"### {method}, [{one.experiment.heading}]({page})", ""]
-            lines += [f"![{PurePath(path).stem}]({path})" for path in one.figures]
+            lines += [f"![{one.experiment.title}]({path})" for path in one.figures]
     return "\n".join([*lines, ""])
 
 
