@@ -25,7 +25,6 @@ from raychains.core.errors import (
 )
 from raychains.core.options import command_line
 from raychains.core.validation import is_int
-from raychains.evaluation.evaluation import BINS
 from raychains.planning import Comparison
 from raychains.planning.ensemble_start import is_file
 from raychains.planning.events import Callback, Measuring, Message, RunEvent, Tick
@@ -89,15 +88,9 @@ def resources_of(options: Common) -> ResourceConfig:
     from raychains.planning.execution import workers_field, workers_of
 
     workers, share = workers_of(options)
-    same = {f.name: getattr(options, f.name) for f in dataclasses.fields(ResourceConfig) if hasattr(options, f.name)}
-    own = {
-        "gpus_per_worker": share,
-        "workers_per_chain": workers,
-        "workers_field": workers_field(options),
-        "gpus_per_evaluator": options.gpus_per_evaluator if options.gpus_per_evaluator is not None else 0.0,
-        "bins": options.bins if options.bins is not None else BINS,
-    }
-    return ResourceConfig(**same | own)
+    same = {field.name: getattr(options, field.name, None) for field in dataclasses.fields(ResourceConfig)}
+    own = {"gpus_per_worker": share, "workers_per_chain": workers, "workers_field": workers_field(options)}
+    return ResourceConfig(**{name: value for name, value in (same | own).items() if value is not None})
 
 
 def with_bins(options: AnyCommon, *plans: Mapping[str, Any]) -> AnyCommon:

@@ -12,12 +12,10 @@ from raychains.planning.method_settings import MethodSettings
 
 
 def workers_of(options: Common) -> tuple[int, float | None]:
-    """Return the workers of each chain and the GPUs of each; whole GPUs of a chain above one are workers of one
-    each."""
-    gpus = options.gpus_per_chain
-    if gpus is None or gpus <= 1 or gpus != int(gpus):
-        return options.workers_per_chain or 1, gpus
-    return int(gpus), 1.0
+    """Return the workers of each chain and the GPUs of each worker."""
+    if options.gpu_workers is not None:
+        return options.gpu_workers, 1.0
+    return options.workers_per_chain or 1, options.gpus_per_chain
 
 
 def workers_field(options: Common) -> str:

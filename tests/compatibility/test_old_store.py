@@ -322,7 +322,12 @@ def test_a_sweep_is_drawn_again_and_extended_by_points(grown: Path, pool: Worker
     figures, tables = parquets(sweeps / "sweep" / "figures"), parquets(sweeps / "sweep")
     raychains(f"{commands.SWEEP} --store store --name sweep --resume")
     assert page(sweeps / "sweep") == EXPECTED["pages"]["sweep"]
-    assert_equal(parquets(sweeps / "sweep" / "figures"), figures)
+    drawn = parquets(sweeps / "sweep" / "figures")
+    # Panels by option are newer than the store; the error against M shows the best settings alone.
+    assert len(drawn.pop("options.parquet")) == 4
+    best = figures["cycles.parquet"].query("best").drop(columns="best")
+    figures["cycles.parquet"] = best.reset_index(drop=True)
+    assert_equal(drawn, figures)
     assert_equal(parquets(sweeps / "sweep"), tables)
     with unpaged():
         raychains(f"{commands.SWEEP.replace('cycles=1,2', 'cycles=1,2,4')} --store store --name wider")

@@ -14,7 +14,7 @@ import raychains as rc
 from raychains.core.config import Run
 from raychains.core.errors import Interrupted
 from raychains.evaluation.evaluation import Metric
-from raychains.orchestration.cluster.user_parts import UserParts
+from raychains.orchestration.cluster import payload
 from raychains.orchestration.tune.sweep_experiment import SweepSettings, SweepTrial
 from raychains.planning import events
 from raychains.store import ChainStore, Storage, SweepStore
@@ -27,7 +27,7 @@ def made(store: Path, better: str = "lower") -> Any:
     """A trial of sweep ``s`` in this process."""
     metric: Any = Metric(name="nll", label="NLL", better=better, digits=4)
     options = Run(store=str(store), val_split=0.1, **OPTIONS)
-    settings = SweepSettings(options=options, parts=UserParts.of(None), sweep="s", metric=metric)
+    settings = SweepSettings(options=options, user_code=payload.for_trials(None), sweep="s", metric=metric)
     return SweepTrial.of(settings)(config=CONFIG)
 
 
@@ -48,8 +48,12 @@ def test_a_chain_that_was_stopped_reports_again_what_the_store_has_and_ends_ther
     assert ChainStore(Storage(tmp_path), digest).last_attempt() == 0, "it made no step"
 
 
-def test_a_chain_whose_reports_are_gone_runs_although_it_was_stopped(tmp_path: Path) -> None:
+def test_a_chain_whose_reports_are_gone_runs_although_it_was_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     trial = made(tmp_path)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0", "the process is not the trial's own"
     SweepStore(Storage(tmp_path), "s").publish_stopped_at(trial._chain.spec.digest, {"epoch": 4.0, "cycle": 1})
     assert [report["cycle"] for report in reports(trial)] == [0, 1, 2]
 

@@ -39,10 +39,9 @@ from raychains.core.errors import (
 from raychains.evaluation.evaluation import Metric
 from raychains.inference.sweep_results import report_of, result_of
 from raychains.orchestration.chains.reported_chain import Reports
-from raychains.orchestration.cluster import ray_private, ray_watch
+from raychains.orchestration.cluster import payload, ray_private, ray_watch
 from raychains.orchestration.cluster.ray_workers import RayWorkers
 from raychains.orchestration.cluster.resource_config import ResourceConfig
-from raychains.orchestration.cluster.user_parts import UserParts
 from raychains.orchestration.interrupt import Interrupt
 from raychains.orchestration.lease import Lease
 from raychains.orchestration.run.resource_wait import HELD_AFTER, Lack, ResourceWait
@@ -121,7 +120,7 @@ def run(
         log=None,  # on the driver's machine alone, as TensorBoard's folder
         tensorboard=None,
     )
-    settings = SweepSettings(options=options, parts=UserParts.of(task), sweep=folder.name, metric=plan.metric)
+    settings = SweepSettings(options=options, user_code=payload.for_trials(task), sweep=folder.name, metric=plan.metric)
     wait = TrialWait(slots, timeout=resources.slot_timeout)
     sweep = SweepCallback(planned, folder, callback, stopper, wait)
     callback.on(events.Ready(slots=slots.count, slot=slots.describe()))
