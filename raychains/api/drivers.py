@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +25,6 @@ from raychains.core.errors import (
 from raychains.core.options import command_line
 from raychains.core.validation import is_int
 from raychains.planning import Comparison
-from raychains.planning.ensemble_start import is_file
 from raychains.planning.events import Callback, Measuring, Message, RunEvent, Tick
 from raychains.store import RunStore, Storage, initial_states
 
@@ -100,20 +98,13 @@ def with_bins(options: AnyCommon, *plans: Mapping[str, Any]) -> AnyCommon:
     return dataclasses.replace(options, bins=next((n for n in known if is_int(n) and n > 0), None))
 
 
-def located(options: Run) -> Run:
-    """Return the options with absolute locations: trials have other working folders."""
-    start = options.init_from
-    if start is not None and is_file(start):
-        start = os.path.abspath(start)
-    return dataclasses.replace(options, store=Storage(options.store).uri, init_from=start)
-
-
-def with_start(options: Run, start: Mapping[str, Tensor] | None) -> Run:
-    """Return the options with the start of their chains in the store, which all nodes see, in place of its file."""
-    if start is None:
-        return options
-    digest = initial_states.publish(Storage(options.store), start)
-    return dataclasses.replace(options, init_from=initial_states.file_of(digest))
+def portable(options: Run, start: Mapping[str, Tensor] | None) -> Run:
+    """Return the options as other processes need them: the store's full address, and the start of the chains, if there
+    is one, in the store in place of its file."""
+    root = Storage(options.store)
+    if start is not None:
+        options = dataclasses.replace(options, init_from=initial_states.file_of(initial_states.publish(root, start)))
+    return dataclasses.replace(options, store=root.uri)
 
 
 def origin(command: str, options: Common) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from raychains.api.drivers import check_failed, located, origin, planned_otherwise, with_start
+from raychains.api.drivers import check_failed, origin, planned_otherwise, portable
 from raychains.api.keywords import Call, SweepKeywords, accepts
 from raychains.api.result import HEADLINES, InStore
 from raychains.api.run_context import RunContext
@@ -15,10 +15,9 @@ from raychains.callbacks import CallbackList
 from raychains.chain import proof
 from raychains.core.config import Sweep
 from raychains.core.data_root import rooted
-from raychains.core.errors import UserError, require
+from raychains.core.errors import UserError
 from raychains.inference import sweep_data
 from raychains.planning import sweep_points
-from raychains.planning.comparison import run_name
 from raychains.planning.events import SweepPlanned
 from raychains.planning.sweep_plan import FINISHED, STOPPED, WAITING, SweepPlan, state_of
 from raychains.plotting.tables import Table, with_error
@@ -114,7 +113,7 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
     plan, root = planned.plan, Storage(options.store)
     if plan.search == "optuna":
         import_optuna()
-    folder = SweepStore(root, options.name or run_name(plan.task, plan.digest))
+    folder = SweepStore(root, options.name or plan.run_name)
     context = RunContext(options, folder, callback, task)
     if not folder.exists():
         point = plan.points[0] if plan.points else planned.points.make(0, {})
@@ -125,7 +124,7 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
         resources = context.resources
         if not context.plan:
             folder.write_plan({**plan.to_json(), **origin("sweep", options), "bins": resources.bins})
-        shared = with_start(located(planned.points.options), planned.points.start)
+        shared = portable(planned.points.options, planned.points.start)
 
         def trials() -> sweep_experiment.SweepOutcome:
             return sweep_experiment.run(planned, folder, resources, callback, lease, options=shared, task=task)
@@ -171,10 +170,8 @@ def draw(path: str) -> SweepResult:
 def _check_plan(folder: SweepStore, plan: SweepPlan, options: Sweep) -> None:
     """Refuse to continue a sweep that was planned otherwise."""
     before = sweep_data.read_plan(folder)
-    bins = before.get("bins", options.bins)
-    allowed = f"be {bins or 'left out'}: the sweep's points were judged so"
-    require(options.bins in (None, bins), "bins", options.bins, allowed)
-    if before.get("digest") != plan.digest:
+    same_bins = options.bins in (None, before.get("bins", options.bins))
+    if before.get("digest") != plan.digest or not same_bins:
         raise planned_otherwise(folder)
 
 

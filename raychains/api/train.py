@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from raychains.api.drivers import located, resources_of, with_start
+from raychains.api.drivers import portable, resources_of
 from raychains.api.keywords import task_of
 from raychains.chain import proof
 from raychains.core.config import Run
@@ -109,14 +109,13 @@ def trainer(
     resources_of(made)
     if given is not None:
         payload.check(given)
-    made = located(made)
     with rooted(made.data_root):
         try:
             planned = train_loop.plan(made, given, repeat)  # what is wrong is said here, not in every worker
         except UserError as error:  # the options call it so
             raise UserError(str(error).replace("workers_per_chain", "num_workers")) from None
         proof.prove(planned.spec, planned.start).warn()
-    made = with_start(made, planned.start)
+    made = portable(made, planned.start)
     code = payload.for_trials(given)
     settings = train_loop.TrainSettings(options=made, user_code=code, repeat=repeat, reports=reports)
     return train_loop.chain_trainer(settings, scaling, run_config or train_loop.RunConfig())

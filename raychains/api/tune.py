@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from raychains.api.drivers import located, resources_of, with_start
+from raychains.api.drivers import portable, resources_of
 from raychains.api.keywords import task_of
 from raychains.chain import proof
 from raychains.core.config import Run
@@ -85,13 +85,12 @@ def trainable(
     resources_of(made)
     if given is not None:
         payload.check(given)
-    made = located(made)
     with rooted(made.data_root):
         points, made, notes = _points(made, given)
         point = points.make(0, {})  # what is wrong is said here, not in every trial
         proof.prove(point.specs[0], points.start).warn()
     settings = TrialSettings(
-        options=with_start(made, points.start),
+        options=portable(made, points.start),
         user_code=payload.for_trials(given),
         reports=reports,
         allow_unequal_budget=allow_unequal_budget,

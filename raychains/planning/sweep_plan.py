@@ -10,6 +10,7 @@ from typing import Any, Literal
 from raychains.core.spec import ChainSpec, digest_of
 from raychains.core.validation import is_number
 from raychains.evaluation.evaluation import Metric
+from raychains.planning.comparison import run_name
 
 Values = Mapping[str, Any]
 """Values of the swept options, by name."""
@@ -95,6 +96,11 @@ class SweepPlan:
     task_spec: Any
     asha: Asha | None = None
     notes: Sequence[str] = ()
+
+    @property
+    def run_name(self) -> str:
+        """The sweep's default name."""
+        return run_name(self.task, self.digest)
 
     def outcome(
         self, point: Point, reports: Reports, stop: Mapping[str, Any] | None, failed: str | None = None

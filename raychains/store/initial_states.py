@@ -42,7 +42,7 @@ def publish(root: Storage, tensors: Mapping[str, Tensor]) -> str:
     """Make a start durable unless a whole one is there; return its sha256."""
     digest = tensors_sha256(tensors)
     try:
-        read(root, digest)
+        _of_file(root, digest)
     except (UserError, codec.Corrupt):
         root.publish(file_of(digest), codec.encode(tensors, {}))
     return digest
@@ -66,6 +66,10 @@ def read(root: Storage, digest: str) -> dict[str, Tensor]:
     """
     if digest.startswith(CHAIN):
         return _last_sample(root, digest.removeprefix(CHAIN))
+    return _of_file(root, digest)
+
+
+def _of_file(root: Storage, digest: str) -> dict[str, Tensor]:
     where = root.location(file_of(digest))
     try:
         tensors, description = codec.decode(root.read(file_of(digest)))
