@@ -88,14 +88,10 @@ class Unclosed:
 def resources_of(options: Common) -> ResourceConfig:
     """Return the part of the options that says on which resources chains and evaluators run."""
     from raychains.orchestration.cluster.resource_config import ResourceConfig
-    from raychains.planning.execution import workers_field, workers_of
 
-    workers, share = workers_of(options)
     same = {f.name: getattr(options, f.name) for f in dataclasses.fields(ResourceConfig) if hasattr(options, f.name)}
     own = {
-        "gpus_per_worker": share,
-        "workers_per_chain": workers,
-        "workers_field": workers_field(options),
+        "workers_per_chain": options.workers,
         "gpus_per_evaluator": options.gpus_per_evaluator if options.gpus_per_evaluator is not None else 0.0,
         "data_root": root_of(options.data_root) if options.data_root is not None else None,
         "bins": options.bins if options.bins is not None else BINS,

@@ -173,13 +173,34 @@ class Common(Options):
         if not self.store:
             object.__setattr__(self, "store", os.environ.get("RAYCHAINS_STORE") or "runs")
         gpus, workers = self.gpus_per_chain, self.workers_per_chain
-        if gpus is None or gpus <= 1 or gpus != int(gpus):
+        if self._several_gpus:
+            fits, allowed = workers in (None, gpus), f"be left out or {gpus:g} beside `gpus_per_chain={gpus:g}`"
+            require(fits, "workers_per_chain", workers, allowed)
+        else:
             # Two ranks on one GPU cannot exchange anything by nccl.
             fits = workers in (None, 1) or gpus in (None, 0, 1)
             require(fits, "gpus_per_chain", gpus, f"be 0 or 1 for each of several workers, or {workers}, their number")
-        else:
-            fits, allowed = workers in (None, gpus), f"be left out or {gpus:g} beside `gpus_per_chain={gpus:g}`"
-            require(fits, "workers_per_chain", workers, allowed)
+
+    @property
+    def _several_gpus(self) -> bool:
+        """Whether each chain has whole GPUs above one, which are workers of one each."""
+        gpus = self.gpus_per_chain
+        return gpus is not None and gpus > 1 and gpus == int(gpus)
+
+    @property
+    def workers(self) -> int:
+        """The workers of each chain."""
+        return int(self.gpus_per_chain or 0) if self._several_gpus else self.workers_per_chain or 1
+
+    @property
+    def gpus_per_worker(self) -> float | None:
+        """The GPUs of each worker; None as of ``gpus_per_chain``."""
+        return 1.0 if self._several_gpus else self.gpus_per_chain
+
+    @property
+    def workers_field(self) -> str:
+        """The option that says how many workers a chain has."""
+        return "workers_per_chain" if self.workers_per_chain is not None else "gpus_per_chain"
 
 
 @dataclass(frozen=True, kw_only=True)

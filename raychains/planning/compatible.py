@@ -11,7 +11,7 @@ from raychains.core.config import MOST_CHAINS, Sampling
 from raychains.core.errors import UserError, require
 from raychains.core.spec import ChainSpec, Part
 from raychains.planning import ensemble_start, per_sampler, settings_parser
-from raychains.planning.execution import micro_batch, workers_field, workers_of
+from raychains.planning.execution import micro_batch
 from raychains.planning.method_settings import MethodSettings, everywhere, noise_free
 from raychains.tasks.base import check_decay
 
@@ -62,8 +62,7 @@ def _of_density(s: MethodSettings) -> Iterator[Rule]:
     yield s.prior is None, "prior", _written(s), density
     yield not options.sample_only, "sample_only", " ".join(options.sample_only), density
     yield options.micro_batch is None, "micro_batch", options.micro_batch, density
-    workers = workers_of(options)[0]
-    yield workers == 1, workers_field(options), workers, density
+    yield options.workers == 1, options.workers_field, options.workers, density
 
 
 def _of_early_stop(s: MethodSettings) -> Iterator[Rule]:
@@ -71,8 +70,7 @@ def _of_early_stop(s: MethodSettings) -> Iterator[Rule]:
         return
     options, whole = s.options, "be left out with a deep ensemble, whose members have a worker each"
     yield options.micro_batch is None, "micro_batch", options.micro_batch, whole
-    workers = workers_of(options)[0]
-    yield workers == 1, workers_field(options), workers, whole
+    yield options.workers == 1, options.workers_field, options.workers, whole
 
 
 def _of_lengths(s: MethodSettings) -> Iterator[Rule]:
@@ -157,17 +155,17 @@ def check_micro_batch(s: MethodSettings, parts: int) -> None:
     Raises:
         UserError: such an option.
     """
-    size, batch_size, workers = s.options.micro_batch, s.lengths.batch_size, workers_of(s.options)[0]
+    size, batch_size, workers = s.options.micro_batch, s.lengths.batch_size, s.options.workers
     if size is None and workers == 1:
         return
-    field = "micro_batch" if size is not None else workers_field(s.options)
+    field = "micro_batch" if size is not None else s.options.workers_field
     divides = "be left out for samplers that divide a batch themselves (m_sharpness)"
     require(parts == 1, field, workers if size is None else size, divides)
     fits = size is None or size <= batch_size
     require(fits, "micro_batch", size, f"be an integer from 1 to the batch size ({batch_size})")
     pieces = math.ceil(batch_size / (micro_batch(s) or batch_size))
     few = workers <= pieces
-    require(few, workers_field(s.options), workers, f"be at most the micro-batches of a batch ({pieces})")
+    require(few, s.options.workers_field, workers, f"be at most the micro-batches of a batch ({pieces})")
 
 
 def check_pack(s: MethodSettings, spec: ChainSpec, why: str | None) -> None:
@@ -179,7 +177,7 @@ def check_pack(s: MethodSettings, spec: ChainSpec, why: str | None) -> None:
     if s.task.low_dimensional and spec.compile != "none":
         require(why is None, "compile", spec.compile, f"be none for task {s.name} here: {why}")
     if s.options.pack not in ("auto", "none"):
-        one = workers_of(s.options)[0] == 1
+        one = s.options.workers == 1
         require(one, "pack", s.options.pack, "be none for chains of several workers")
         require(why is None, "pack", s.options.pack, f"be left out for this chain: {why}")
 

@@ -6,30 +6,14 @@ import dataclasses
 import math
 
 from raychains.chain import packable, planned_network
-from raychains.core.config import Common
 from raychains.core.spec import ChainSpec
 from raychains.planning.method_settings import MethodSettings
 
 
-def workers_of(options: Common) -> tuple[int, float | None]:
-    """Return the workers of each chain and the GPUs of each; whole GPUs of a chain above one are workers of one
-    each."""
-    gpus = options.gpus_per_chain
-    if gpus is None or gpus <= 1 or gpus != int(gpus):
-        return options.workers_per_chain or 1, gpus
-    return int(gpus), 1.0
-
-
-def workers_field(options: Common) -> str:
-    """Return the option that says how many workers a chain has."""
-    return "workers_per_chain" if options.workers_per_chain is not None else "gpus_per_chain"
-
-
 def micro_batch(s: MethodSettings) -> int | None:
     """Return the examples of a micro-batch; None where a batch is taken whole."""
-    workers, _ = workers_of(s.options)
-    if s.options.micro_batch is None and workers > 1:
-        return math.ceil(s.lengths.batch_size / workers)
+    if s.options.micro_batch is None and s.options.workers > 1:
+        return math.ceil(s.lengths.batch_size / s.options.workers)
     return s.options.micro_batch
 
 
@@ -64,6 +48,6 @@ def pack_width(s: MethodSettings, spec: ChainSpec, why: str | None) -> int:
     width = min(PACKED, s.options.chains * s.repeats)
     if compiled:
         return width
-    if width == 1 or workers_of(s.options)[0] > 1 or task.low_dimensional or why is not None:
+    if width == 1 or s.options.workers > 1 or task.low_dimensional or why is not None:
         return 0
     return width if planned_network.parameters_of(task) <= SMALL else 0
