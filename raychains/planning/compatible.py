@@ -9,9 +9,8 @@ from raychains import samplers, schedules
 from raychains.chain import last_layer, planned_network
 from raychains.core.config import MOST_CHAINS, Sampling
 from raychains.core.errors import UserError, require
-from raychains.core.spec import ChainSpec, Part
+from raychains.core.spec import Part
 from raychains.planning import ensemble_start, per_sampler, settings_parser
-from raychains.planning.execution import micro_batch
 from raychains.planning.method_settings import MethodSettings, everywhere, noise_free
 from raychains.tasks.base import check_decay
 
@@ -147,39 +146,6 @@ def _of_start(s: MethodSettings) -> Iterator[Rule]:
     patterns = s.options.sample_only
     stays = "be left out without `init_from`: the other parameters keep the values of that file"
     yield s.options.init_from is not None or not patterns, "sample_only", " ".join(patterns), stays
-
-
-def check_micro_batch(s: MethodSettings, parts: int) -> None:
-    """Refuse micro-batches that do not fit the batch, or a sampler that divides a batch into ``parts`` itself.
-
-    Raises:
-        UserError: such an option.
-    """
-    size, batch_size, workers = s.options.micro_batch, s.lengths.batch_size, s.options.workers
-    if size is None and workers == 1:
-        return
-    field = "micro_batch" if size is not None else s.options.workers_field
-    divides = "be left out for samplers that divide a batch themselves (m_sharpness)"
-    require(parts == 1, field, workers if size is None else size, divides)
-    fits = size is None or size <= batch_size
-    require(fits, "micro_batch", size, f"be an integer from 1 to the batch size ({batch_size})")
-    pieces = math.ceil(batch_size / (micro_batch(s) or batch_size))
-    few = workers <= pieces
-    require(few, s.options.workers_field, workers, f"be at most the micro-batches of a batch ({pieces})")
-
-
-def check_pack(s: MethodSettings, spec: ChainSpec, why: str | None) -> None:
-    """Refuse a pack, or compiled steps of a density, of chains that cannot be packed because of ``why``.
-
-    Raises:
-        UserError: such an option.
-    """
-    if s.task.low_dimensional and spec.compile != "none":
-        require(why is None, "compile", spec.compile, f"be none for task {s.name} here: {why}")
-    if s.options.pack not in ("auto", "none"):
-        one = s.options.workers == 1
-        require(one, "pack", s.options.pack, "be none for chains of several workers")
-        require(why is None, "pack", s.options.pack, f"be left out for this chain: {why}")
 
 
 def check_used(options: Sampling, chosen: Iterable[str], schedules_chosen: Iterable[str | None]) -> None:

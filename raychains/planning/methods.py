@@ -159,7 +159,6 @@ def resolve(
     parameter = torch.nn.Parameter(torch.zeros(1))
     # Refuses what is out of range, before anything is started.
     built = samplers.build(part, [parameter], lr=made.at(1).lr, temperature=made.temperature, seed=0)
-    compatible.check_micro_batch(s, built.parts)
     fitting = "keep" if s.kind.statistics_fit else "reestimate"
     start, members = _start(s)
     options, lengths = s.options, s.lengths
@@ -183,15 +182,13 @@ def resolve(
         start=start.digest,
         start_chain=members.spec.digest if members is not None else None,
         sample_only=start.sample_only,
-        micro_batch=execution.micro_batch(s),
+        micro_batch=execution.micro_batch(s, built.parts),
         early_stop=s.early_stop,
         prior=None if s.prior is None or everywhere(s.prior) else Part.from_json(s.prior.to_json()),
     )
     if issubclass(s.kind, samplers.LastLayerLaplace):
         last_layer.check_planned(spec, task)
-    why = execution.pack_refusal(s, spec)
-    compatible.check_pack(s, spec, why)
-    spec = dataclasses.replace(spec, pack=execution.pack_width(s, spec, why))
+    spec = dataclasses.replace(spec, pack=execution.pack_width(s, spec))
     check_task(spec, task, name)
     return Method(
         task=task,
