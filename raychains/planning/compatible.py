@@ -11,7 +11,7 @@ from raychains.core.config import MOST_CHAINS, Sampling
 from raychains.core.errors import UserError, require
 from raychains.core.spec import Part
 from raychains.planning import ensemble_start, per_sampler, settings_parser
-from raychains.planning.method_settings import MethodSettings, everywhere, noise_free
+from raychains.planning.method_settings import MethodSettings, everywhere
 from raychains.tasks.base import check_decay
 
 DECAYING = ("laplace", "bsam")
@@ -167,7 +167,7 @@ def check_used(options: Sampling, chosen: Iterable[str], schedules_chosen: Itera
         having = ", ".join(k for k, c in samplers.KINDS.items() if "momentum" in settings_parser.names_of(c))
         raise UserError(f"momentum must be left out for {text}, got {options.momentum}: {having} have it")
     heated = any(per_sampler.value(options, "temperature", name) for name in presets)
-    if heated and all(map(noise_free, presets)):
+    if heated and all(kind.noisy_counterpart is not None for kind in kinds):
         raise UserError(f"temperature must be 0 for {text}, got {options.temperature}: no noise is injected")
     settings_parser.check_known(
         "sampler_settings", settings_parser.read("sampler_settings", options.sampler_settings), kinds

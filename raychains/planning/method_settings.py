@@ -138,6 +138,7 @@ def settings_of(
         options, early_stop = _stopping_early(options, early_stop, ensemble)
         ensemble, halve = None, False
     of_all, options = options, per_sampler.chosen(options, sampler)
+    optimiser = samplers.KINDS[method.kind].noisy_counterpart is not None
     held_out = early_stop.held_out(task.num_data) if early_stop is not None and not task.low_dimensional else 0
     texts = options.prior or (base.prior if options.weight_decay is None else ())
     repeats = layered(options.repeats, base.repeats)
@@ -157,16 +158,11 @@ def settings_of(
         lengths=lengths,
         stages=_stages(options, base, method, schedule, lengths),
         lr=layered(options.lr, base.rate(schedule, method.kind), method.settings.get("lr")),
-        temperature=0.0 if noise_free(sampler) else layered(options.temperature, base.temperature),
+        temperature=0.0 if optimiser else layered(options.temperature, base.temperature),
         prior=priors.read(texts) if texts else None,
         repeats=repeats,
         lanes=layered(options.lanes, repeats) if task.supports_lanes else 1,
     )
-
-
-def noise_free(name: str) -> bool:
-    """Return whether a method optimises: its temperature is 0."""
-    return samplers.KINDS[samplers.method(name).kind].noisy_counterpart is not None
 
 
 def _stopping_early(options: Sampling, preset: EarlyStop, ensemble: EnsembleStart | None) -> tuple[Sampling, EarlyStop]:

@@ -42,6 +42,7 @@ class Method:
     """The task's."""
     sampler: str
     """The method's name."""
+    preset: MethodPreset
     schedule: Schedule
     spec: ChainSpec
     """For repeat 0, chain 0; `chain` gives the others."""
@@ -68,17 +69,18 @@ class Method:
         found = [self.member(repeat, chain) for repeat in repeats for chain in chains]
         return {spec.digest: spec for spec in found if spec is not None}
 
-    def noise(self) -> str:
-        """Return a line on the noise that sampling injects, as a standard deviation per step."""
+    def _of_noise(self, label: str) -> list[str]:
+        """Return a line on the noise that sampling injects, as a standard deviation per step; none of an optimiser."""
+        if not label or samplers.KINDS[self.spec.sampler.kind].noisy_counterpart is not None:
+            return []
         stds = []
         for k in self.schedule.sampling_ends():
             now, p = self.schedule.at(k), torch.nn.Parameter(torch.zeros(1))
             s = samplers.build(self.spec.sampler, [p], lr=now.lr, temperature=now.temperature, seed=0)
             stds.append(s.effective_noise_std())
-        kind = self.spec.schedule.kind
         if not any(stds):
-            return f"{self.sampler}, {kind}: no noise is added to the parameters"
-        return f"{self.sampler}, {kind}: noise sd {stds[0]:.2g} → {stds[1]:.2g} per step while sampling"
+            return [f"{label}: no noise is added to the parameters"]
+        return [f"{label}: noise sd {stds[0]:.2g} → {stds[1]:.2g} per step while sampling"]
 
     def _of_split(self) -> list[str]:
         """Return a line on results of a task without test examples."""
@@ -100,11 +102,13 @@ class Method:
             return []
         return [f"prior: {priors.in_words(prior)}"]
 
-    def notes(self) -> list[str]:
-        """Return lines on its data, its prior, its chains' start and whether they are reproducible, for the printed
-        plan."""
+    def notes(self, noise: str = "") -> list[str]:
+        """Return lines on its noise, its data, its prior, its chains' start and whether they are reproducible, for the
+        printed plan; ``noise`` begins the first, which is left out where it is empty."""
         packed = [f"{self.sampler}: chains run in packs of {self.spec.pack}"] if self.spec.pack > 1 else []
         return [
+            *(f"warning: {text}" for text in self.schedule.warnings()),
+            *self._of_noise(noise),
             *self.task.data_notes,
             *self._of_split(),
             *self._of_prior(),
@@ -194,6 +198,7 @@ def resolve(
         task=task,
         name=name,
         sampler=sampler,
+        preset=s.method,
         schedule=made,
         spec=spec,
         length=lengths.length,

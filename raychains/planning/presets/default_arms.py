@@ -10,9 +10,8 @@ from raychains.core.config import Compare, Run, Sampling
 from raychains.core.errors import UserError
 from raychains.core.user_code import path_of
 from raychains.planning import compatible, methods
-from raychains.planning.method_settings import noise_free
 from raychains.planning.presets import arms
-from raychains.planning.presets.arms import ArmList, Planned
+from raychains.planning.presets.arms import MethodArm, Planned
 from raychains.tasks import Task
 from raychains.tasks.user_defaults import defaults_of
 
@@ -93,7 +92,7 @@ def run(options: Run, task: Task | None = None) -> Planned:
 
 
 def _plan(options: Sampling, name: str, task: Task, columns: Iterable[tuple[str, _Column]]) -> Planned:
-    made = ArmList(name)
+    made: list[MethodArm] = []
     for sampler, column in columns:
         if not column.parallel and options.chains == 1:
             continue  # the parallel arm is the single one
@@ -101,22 +100,24 @@ def _plan(options: Sampling, name: str, task: Task, columns: Iterable[tuple[str,
             options, task=task, name=name, sampler=sampler, schedule=column.schedule, halve=column.halve
         )
         chains = options.chains if column.parallel else 1
-        label = f"{samplers.method(sampler).label_under(column.schedule)}, {chains} chain{'s' * (chains > 1)}"
+        label = f"{method.preset.label_under(column.schedule)}, {chains} chain{'s' * (chains > 1)}"
         own_name = sampler.startswith("snapshot") or method.spec.early_stop is not None
         family = sampler if own_name else method.spec.sampler.kind
         # The published figures hold for the paper's own settings: four chains of 50,000 steps.
         as_published = task.low_dimensional and method.length == 50_000 and chains == (4 if column.parallel else 1)
         value = PUBLISHED_TABLE4.get((family, column.schedule, column.parallel)) if as_published else None
-        made.add(
-            method,
-            name=f"{family}-{column.schedule}-{chains}x{method.length}",
-            label=f"{label}, E/2" if column.halve else label,
-            chains=chains,
-            family=family,
-            noise="" if column.halve or noise_free(sampler) else method.noise(),
-            published={"modes": value} if value else {},
+        made.append(
+            MethodArm(
+                method=method,
+                name=f"{family}-{column.schedule}-{chains}x{method.length}",
+                label=f"{label}, E/2" if column.halve else label,
+                chains=chains,
+                family=family,
+                noise="" if column.halve else f"{sampler}, {column.schedule}",
+                published={"modes": value} if value else {},
+            )
         )
-    return made.planned(task)
+    return arms.planned(name, made)
 
 
 def _distinct(field: str, values: Sequence[str]) -> None:

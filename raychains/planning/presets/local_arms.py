@@ -17,7 +17,8 @@ from raychains.core.spec import Part
 from raychains.core.validation import integer
 from raychains.planning import compatible, ensemble_start, methods, settings_parser
 from raychains.planning.method_settings import layered
-from raychains.planning.presets.arms import ArmList, Planned
+from raychains.planning.presets import arms
+from raychains.planning.presets.arms import MethodArm, Planned
 from raychains.priors import Centred
 from raychains.schedules import NonCyclical
 from raychains.tasks import Task
@@ -57,7 +58,7 @@ def local(options: Local, task: Task | None = None) -> Planned:
         f"local posterior: nβ = {nbeta:.5g} of n = {n}, γ = {options.gamma:g}, ε = {2 * float(lr) / nbeta:.3g} "
         f"(lr = {float(lr):.3g}), {burn_in} epochs of burn-in"
     )
-    arms = ArmList(options.task, [about])
+    made: list[MethodArm] = []
     numbers: dict[str, int] = {}  # of the first file with the same tensors
     for k, (file, name) in enumerate(zip(options.init_from, names, strict=True)):
         for patterns in chosen:
@@ -73,13 +74,15 @@ def local(options: Local, task: Task | None = None) -> Planned:
             new = numbers[method.start.digest] == k
             require(new, "init_from", file, f"name each start once: its tensors are those of {same}")
             group = " ".join(patterns)
-            arms.add(
-                method,
-                name=f"{name} {group}" if group else name,
-                label=f"{name}, {group}" if group else name,
-                chains=options.chains,
+            made.append(
+                MethodArm(
+                    method=method,
+                    name=f"{name} {group}" if group else name,
+                    label=f"{name}, {group}" if group else name,
+                    chains=options.chains,
+                )
             )
-    return arms.planned(task, split="train")
+    return arms.planned(options.task, made, notes=[about], split="train")
 
 
 def _check(options: Local) -> None:
