@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from raychains import samplers, schedules
 from raychains.chain import last_layer, planned_network
@@ -148,12 +148,12 @@ def _of_start(s: MethodSettings) -> Iterator[Rule]:
     yield s.options.init_from is not None or not patterns, "sample_only", " ".join(patterns), stays
 
 
-def check_used(options: Sampling, chosen: Iterable[str], schedules_chosen: Iterable[str | None]) -> None:
-    """Refuse a setting that none of the chosen methods and schedules has.
+def check_used(options: Sampling, chosen: Iterable[str], kinds_chosen: Iterable[str]) -> None:
+    """Refuse a setting that none of the methods and of the schedules' kinds that arms have reads.
 
     Raises:
-        UserError: momentum without a sampler that has it, a temperature without one that injects noise, or an unknown
-            name among the further settings.
+        UserError: momentum without a sampler that has it, a temperature without one that injects noise, an option of
+            other schedules, or an unknown name among the further settings.
     """
     presets = {name: samplers.method(name) for name in chosen}
     usual = (
@@ -169,27 +169,13 @@ def check_used(options: Sampling, chosen: Iterable[str], schedules_chosen: Itera
     heated = any(per_sampler.value(options, "temperature", name) for name in presets)
     if heated and all(kind.noisy_counterpart is not None for kind in kinds):
         raise UserError(f"temperature must be 0 for {text}, got {options.temperature}: no noise is injected")
-    settings_parser.check_known(
-        "sampler_settings", settings_parser.read("sampler_settings", options.sampler_settings), kinds
-    )
-    used = {s if s is not None else p.schedule for p in presets.values() for s in schedules_chosen}
-    used |= {p.schedule for p in presets.values() if p.fixed}
-    found = [schedules.KINDS.find(s) for s in used]
-    settings_parser.check_known(
-        "schedule_settings", settings_parser.read("schedule_settings", options.schedule_settings), found
-    )
-
-
-def check_scheduled(options: Sampling, kinds: Collection[str]) -> None:
-    """Refuse an option that none of these schedules reads.
-
-    Raises:
-        UserError: such an option is given.
-    """
+    settings_parser.check_known("sampler_settings", options.sampler_settings, kinds)
+    found = {kind: schedules.KINDS.find(kind) for kind in kinds_chosen}
+    settings_parser.check_known("schedule_settings", options.schedule_settings, found.values())
     for name, having in OF_SCHEDULES.items():
         given = getattr(options, name)
-        if given is not None and not set(having) & set(kinds):
-            text = f"schedule{'s' * (len(kinds) > 1)} {', '.join(kinds)}"
+        if given is not None and found.keys().isdisjoint(having):
+            text = f"schedule{'s' * (len(found) > 1)} {', '.join(found)}"
             raise UserError(f"{name} must be left out for {text}, got {given}: it is an option of {', '.join(having)}")
 
 

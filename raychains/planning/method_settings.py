@@ -135,9 +135,10 @@ def settings_of(
     options = dataclasses.replace(options, init_from=ensemble_start.start_of(options.init_from, method, task))
     ensemble, early_stop = ensemble_start.ensemble_start(options.init_from), method.early_stop
     if early_stop is not None:
-        options, early_stop = _stopping_early(options, early_stop, ensemble)
+        options, early_stop = ensemble_start.stopping_early(options, early_stop)
         ensemble, halve = None, False
     of_all, options = options, per_sampler.chosen(options, sampler)
+    lr = layered(options.lr, base.rate(schedule, method.kind), method.settings.get("lr"))
     optimiser = samplers.KINDS[method.kind].noisy_counterpart is not None
     held_out = early_stop.held_out(task.num_data) if early_stop is not None and not task.low_dimensional else 0
     texts = options.prior or (base.prior if options.weight_decay is None else ())
@@ -157,24 +158,12 @@ def settings_of(
         examples=task.num_data - held_out,
         lengths=lengths,
         stages=_stages(options, base, method, schedule, lengths),
-        lr=layered(options.lr, base.rate(schedule, method.kind), method.settings.get("lr")),
+        lr=lr,
         temperature=0.0 if optimiser else layered(options.temperature, base.temperature),
         prior=priors.read(texts) if texts else None,
         repeats=repeats,
         lanes=layered(options.lanes, repeats) if task.supports_lanes else 1,
     )
-
-
-def _stopping_early(options: Sampling, preset: EarlyStop, ensemble: EnsembleStart | None) -> tuple[Sampling, EarlyStop]:
-    """Return the options of chains that stop early, with their one sample at the end, and when they stop.
-
-    Where ``init_from`` describes the ensemble, they are the very members that other arms' chains start at.
-    """
-    if ensemble is not None:
-        options = ensemble_start.of_members(options, ensemble)
-        preset = dataclasses.replace(preset, patience=ensemble.patience or preset.patience)
-    last = ("samples=1", "noise_from=0.0")
-    return dataclasses.replace(options, schedule_settings=last, burn_in=None), preset
 
 
 def _lengths(

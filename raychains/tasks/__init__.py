@@ -45,6 +45,7 @@ def make(name: str, **settings: object) -> Task:
     Raises:
         UserError: an unknown name, nothing that makes a task at the path, or settings that the task refuses.
     """
+    require(isinstance(name, str), "name", name, "be a task's name or an import path 'module:name'")
     kind = kind_of(name)
     if hasattr(kind, "fitted") and all(takes(kind, setting) for setting in settings):
         settings = kind.fitted(settings)
@@ -58,7 +59,6 @@ def kind_of(name: str) -> Callable[..., Task]:
     Raises:
         UserError: an unknown name, or nothing that makes a task at the path.
     """
-    require(isinstance(name, str), "name", name, "be a task's name or an import path 'module:name'")
     check_name("task", name)
     return _found(_path(name))
 

@@ -118,16 +118,16 @@ def arms_of(preset: Preset, options: Compare, task: Task | None = None) -> Plann
     Raises:
         UserError: a setting out of range.
     """
-    compatible.check_used(_common(options, preset), [v.sampler for v in preset.variants], _schedules(preset))
-    compatible.check_scheduled(options, _schedules(preset))
+    kinds = [_schedule(preset, variant) for variant in preset.variants]
+    common = _over(options, {n: v for n, v in preset.options.items() if n in SETTINGS or _left_out(options, n)})
+    compatible.check_used(common, [variant.sampler for variant in preset.variants], kinds)
     tasks: dict[Any, Task] = {}
     made: list[MethodArm] = []
     seen: set[str] = set()
-    for variant in preset.variants:
-        own = _over(_common(options, preset), variant.options)
+    for variant, schedule in zip(preset.variants, kinds, strict=True):
+        own = _over(common, variant.options)
         if own.task_settings not in tasks:
             tasks[own.task_settings] = methods.make_task(own, preset.task, task)
-        schedule = _schedule(preset, variant)
         method = methods.resolve(
             own, task=tasks[own.task_settings], name=preset.task, sampler=variant.sampler, schedule=schedule
         )
@@ -153,10 +153,6 @@ def _schedule(preset: Preset, variant: Variant) -> str:
     return method.schedule if method.fixed else preset.schedule
 
 
-def _schedules(preset: Preset) -> list[str]:
-    return list(dict.fromkeys(_schedule(preset, variant) for variant in preset.variants))
-
-
 def _refuse_its_own(options: Compare, preset: Preset, task: Task | None) -> None:
     """Refuse the options that the preset sets itself, and those that its arms differ in."""
     own = {"sampler": options.sampler, "schedule": options.schedule}
@@ -180,20 +176,12 @@ def _refuse_its_own(options: Compare, preset: Preset, task: Task | None) -> None
         )
 
 
-def _common(options: Compare, preset: Preset) -> Compare:
-    """Return the user's options over those that all arms have."""
-    return _over(options, {n: v for n, v in preset.options.items() if n in SETTINGS or _left_out(options, n)})
-
-
 def _over(options: Compare, values: Mapping[str, Any]) -> Compare:
-    """Return ``options`` with other values; further settings are joined to those that are there, which come first."""
-    joined: dict[str, Any] = dict(values)
-    for name in SETTINGS:
-        if name in values:
-            there = settings_parser.read(name, getattr(options, name))
-            new = [entry for entry in values[name] if settings_parser.read(name, [entry]).keys().isdisjoint(there)]
-            joined[name] = (*getattr(options, name), *new)
-    return dataclasses.replace(options, **joined)
+    """Return ``options`` with other values; of further settings, those that ``options`` has stay as they are."""
+    joined = {name: settings_parser.texts(name, values[name]) for name in SETTINGS if name in values}
+    for name, new in joined.items():
+        new |= settings_parser.texts(name, getattr(options, name))
+    return dataclasses.replace(options, **{**values, **joined})
 
 
 def _left_out(options: Compare, name: str) -> bool:

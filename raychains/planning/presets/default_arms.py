@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from raychains import samplers
+from raychains import samplers, schedules
 from raychains.core.config import Compare, Run, Sampling
 from raychains.core.errors import UserError
-from raychains.core.user_code import path_of
 from raychains.planning import compatible, methods
 from raychains.planning.presets import arms
 from raychains.planning.presets.arms import MethodArm, Planned
+from raychains.samplers import MethodPreset
 from raychains.tasks import Task
 from raychains.tasks.user_defaults import defaults_of
 
@@ -54,22 +54,19 @@ def compare(options: Compare, task: Task | None = None) -> Planned:
     chosen = options.sampler or defaults_of(options.task, task).samplers
     _distinct("sampler", chosen)
     _distinct("schedule", options.schedule)
-    compatible.check_used(options, chosen, options.schedule)
     table = TABLE4 if task.low_dimensional else TABLE2
-    columns = [(sampler, c) for sampler in chosen for c in _columns(table, _schedules(sampler, options.schedule))]
-    compatible.check_scheduled(options, dict.fromkeys(c.schedule for _, c in columns))
+    kinds = [schedules.KINDS.find(name).kind for name in options.schedule]
+    columns = [(name, column) for name in chosen for column in _columns(table, samplers.method(name), kinds)]
+    compatible.check_used(options, chosen, [column.schedule for _, column in columns])
     return _plan(options, options.task, task, columns)
 
 
-def _schedules(sampler: str, asked: Sequence[str]) -> Sequence[str]:
-    method = samplers.method(sampler)
-    return (method.schedule,) if method.fixed else tuple(path_of("schedules", name) for name in asked)
-
-
-def _columns(table: Iterable[_Column], schedules: Sequence[str]) -> list[_Column]:
-    """Return the table's columns under these schedules; a schedule that the table lacks has a parallel column."""
-    known = [c for c in table if c.schedule in schedules]
-    return known + [_Column(s, True) for s in schedules if s not in {c.schedule for c in table}]
+def _columns(table: Iterable[_Column], method: MethodPreset, kinds: Sequence[str]) -> list[_Column]:
+    """Return the table's columns of a method under kinds of schedules, of which those that it lacks have a parallel
+    one."""
+    kinds = (method.schedule,) if method.fixed else kinds
+    known = [column for column in table if column.schedule in kinds]
+    return known + [_Column(kind, True) for kind in kinds if kind not in {column.schedule for column in table}]
 
 
 def run(options: Run, task: Task | None = None) -> Planned:
@@ -82,13 +79,12 @@ def run(options: Run, task: Task | None = None) -> Planned:
     base = defaults_of(options.task, task)
     sampler = base.method(options)
     method = samplers.method(sampler)
-    schedule = methods.schedule_kind(options, method, base)
-    compatible.check_used(options, [sampler], [schedule])
-    if options.schedule is not None and not method.takes(path_of("schedules", options.schedule)):
+    schedule = schedules.KINDS.find(methods.schedule_kind(options, method, base)).kind
+    if options.schedule is not None and not method.takes(schedule):
         allowed = "one without cycles" if method.early_stop is not None else method.schedule
         raise UserError(f"schedule must be {allowed} for {sampler}, got {options.schedule!r}")
-    compatible.check_scheduled(options, [path_of("schedules", schedule)])
-    return _plan(options, options.task, task, [(sampler, _Column(path_of("schedules", schedule), True))])
+    compatible.check_used(options, [sampler], [schedule])
+    return _plan(options, options.task, task, [(sampler, _Column(schedule, True))])
 
 
 def _plan(options: Sampling, name: str, task: Task, columns: Iterable[tuple[str, _Column]]) -> Planned:
