@@ -12,6 +12,7 @@ from raychains.core.errors import UserError, require
 from raychains.core.spec import Part
 from raychains.planning import ensemble_start, per_sampler, settings_parser
 from raychains.planning.method_settings import MethodSettings, everywhere
+from raychains.samplers import MethodPreset
 from raychains.tasks.base import check_decay
 
 DECAYING = ("laplace", "bsam")
@@ -46,7 +47,7 @@ def check(s: MethodSettings, sampler: Part) -> None:
             require(*rule)
     check_decay(s.task, sampler.settings.get("weight_decay", 0.0))
     if s.prior is not None and (s.options.init_from is None or not s.options.sample_only):
-        planned_network.check_prior(s.task, s.prior, _written(s))
+        planned_network.check_prior(s.task, s.prior, s.prior_text)
 
 
 def _of_density(s: MethodSettings) -> Iterator[Rule]:
@@ -58,7 +59,7 @@ def _of_density(s: MethodSettings) -> Iterator[Rule]:
     yield s.early_stop is None, "sampler", ensemble_start.METHOD, no_examples
     no_members = f"be a file for task {s.name}: a density has no examples for a deep ensemble to hold out"
     yield s.ensemble is None, "init_from", options.init_from, no_members
-    yield s.prior is None, "prior", _written(s), density
+    yield s.prior is None, "prior", s.prior_text, density
     yield not options.sample_only, "sample_only", " ".join(options.sample_only), density
     yield options.micro_batch is None, "micro_batch", options.micro_batch, density
     yield options.workers == 1, options.workers_field, options.workers, density
@@ -114,14 +115,9 @@ def _of_prior(s: MethodSettings) -> Iterator[Rule]:
     given = s.options.weight_decay
     yield given is None, "weight_decay", given, "be left out beside `prior`: the prior counts once"
     own = s.task.prior is not None or s.task.own_prior
-    yield not own, "prior", _written(s), f"be left out for task {s.name}, which has a prior of its own"
+    yield not own, "prior", s.prior_text, f"be left out for task {s.name}, which has a prior of its own"
     fits = everywhere(s.prior) or s.method.kind not in DECAYING
-    yield fits, "prior", _written(s), f"be gaussian:STD for {s.method.kind}, whose variances contain the weight decay"
-
-
-def _written(s: MethodSettings) -> str:
-    """Return the prior as the user, or the task, wrote it."""
-    return " ".join(s.options.prior or s.base.prior)
+    yield fits, "prior", s.prior_text, f"be gaussian:STD for {s.method.kind}, whose variances contain the weight decay"
 
 
 def _of_settings(s: MethodSettings) -> Iterator[Rule]:
@@ -131,7 +127,7 @@ def _of_settings(s: MethodSettings) -> Iterator[Rule]:
         yield given in (None, value), name, given, f"be given once: sampler_settings has {name}={value}"
     decay = s.of_sampler.get("weight_decay")
     both = s.prior is not None and decay is not None
-    yield not both, "prior", _written(s), f"be left out beside weight_decay={decay} of sampler_settings"
+    yield not both, "prior", s.prior_text, f"be left out beside weight_decay={decay} of sampler_settings"
     if named := " and ".join(sorted({"a", "b"} & s.of_schedule.keys())):
         falls = f"be left out beside the schedule's {named}, which says how the step size falls"
         yield s.options.final_lr is None, "final_lr", s.options.final_lr, falls
@@ -148,14 +144,13 @@ def _of_start(s: MethodSettings) -> Iterator[Rule]:
     yield s.options.init_from is not None or not patterns, "sample_only", " ".join(patterns), stays
 
 
-def check_used(options: Sampling, chosen: Iterable[str], kinds_chosen: Iterable[str]) -> None:
-    """Refuse a setting that none of the methods and of the schedules' kinds that arms have reads.
+def check_used(options: Sampling, presets: Mapping[str, MethodPreset], kinds_chosen: Iterable[str]) -> None:
+    """Refuse a setting that none of the methods, by name, and of the kinds of schedules that arms have reads.
 
     Raises:
         UserError: momentum without a sampler that has it, a temperature without one that injects noise, an option of
             other schedules, or an unknown name among the further settings.
     """
-    presets = {name: samplers.method(name) for name in chosen}
     usual = (
         [p.settings.get("init_from") for p in presets.values()] if options.init_from is None else [options.init_from]
     )

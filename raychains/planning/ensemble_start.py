@@ -28,14 +28,14 @@ class EnsembleStart:
     """Epochs without a lower loss on what each holds out; None is the method's number."""
 
 
-def start_of(init_from: str | None, method: MethodPreset, task: Task) -> str | None:
+def init_from(given: str | None, method: MethodPreset, task: Task) -> str | None:
     """Return where a method's chains start: as the option says, otherwise as the method does; None at random.
 
     Densities have no deep ensemble to start at.
     """
-    if init_from is None and not task.low_dimensional:
+    if given is None and not task.low_dimensional:
         return method.settings.get("init_from")
-    return None if init_from == RANDOM else init_from
+    return None if given == RANDOM else given
 
 
 def is_file(init_from: str | None) -> bool:

@@ -105,6 +105,11 @@ class MethodSettings:
         """The sampler's class."""
         return samplers.KINDS[self.method.kind]
 
+    @property
+    def prior_text(self) -> str:
+        """The prior as the user, or the task, wrote it."""
+        return " ".join(self.options.prior or self.base.prior)
+
     @cached_property
     def of_sampler(self) -> dict[str, Any]:
         """The user's further settings of the sampler, given as NAME=VALUE."""
@@ -132,13 +137,12 @@ def settings_of(
     method = samplers.method(sampler)
     base = defaults_of(name, task).of(method.kind)
     schedule = schedules.KINDS.find(layered(schedule, method.schedule)).kind
-    options = dataclasses.replace(options, init_from=ensemble_start.start_of(options.init_from, method, task))
+    options = dataclasses.replace(options, init_from=ensemble_start.init_from(options.init_from, method, task))
     ensemble, early_stop = ensemble_start.ensemble_start(options.init_from), method.early_stop
     if early_stop is not None:
         options, early_stop = ensemble_start.stopping_early(options, early_stop)
         ensemble, halve = None, False
     of_all, options = options, per_sampler.chosen(options, sampler)
-    lr = layered(options.lr, base.rate(schedule, method.kind), method.settings.get("lr"))
     optimiser = samplers.KINDS[method.kind].noisy_counterpart is not None
     held_out = early_stop.held_out(task.num_data) if early_stop is not None and not task.low_dimensional else 0
     texts = options.prior or (base.prior if options.weight_decay is None else ())
@@ -158,7 +162,7 @@ def settings_of(
         examples=task.num_data - held_out,
         lengths=lengths,
         stages=_stages(options, base, method, schedule, lengths),
-        lr=lr,
+        lr=layered(options.lr, base.rate(schedule, method.kind), method.settings.get("lr")),
         temperature=0.0 if optimiser else layered(options.temperature, base.temperature),
         prior=priors.read(texts) if texts else None,
         repeats=repeats,

@@ -136,7 +136,7 @@ def make_task(options: Sampling, task: str, given_task: Task | None = None) -> T
     own = {"train_subset": options.train_subset, **({} if divided else {"val_split": options.val_split})}
     found = settings_parser.of_task(task, kind, options.task_settings, **own)
     held = {"val_split": options.val_split} if divided and options.val_split else {}
-    return tasks.make(task, **found, **held)
+    return tasks.make_by(kind, task, {**found, **held})
 
 
 def unit_and_split(task: Task) -> tuple[str, str]:
@@ -190,9 +190,9 @@ def resolve(
         early_stop=s.early_stop,
         prior=None if s.prior is None or everywhere(s.prior) else Part.from_json(s.prior.to_json()),
     )
+    spec = dataclasses.replace(spec, pack=execution.pack_width(s, spec))
     if issubclass(s.kind, samplers.LastLayerLaplace):
         last_layer.check_planned(spec, task)
-    spec = dataclasses.replace(spec, pack=execution.pack_width(s, spec))
     check_task(spec, task, name)
     return Method(
         task=task,

@@ -18,7 +18,7 @@ OWN_OPTIONS = {"params", "self", "lr", "temperature", "seed", "lanes", "steps"}
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def read(field: str, given: Iterable[str]) -> dict[str, Any]:
+def values(field: str, given: Iterable[str]) -> dict[str, Any]:
     """Return ``["eta=4e-4", "update=gibbs"]`` as a dict; values are JSON or Python literals, else text.
 
     Raises:
@@ -104,7 +104,7 @@ def pick(given: Mapping[str, Any], kind: Callable[..., Any]) -> dict[str, Any]:
 
 def of_kind(field: str, given: Iterable[str], kind: Callable[..., Any]) -> dict[str, Any]:
     """Return those of the settings, given as NAME=VALUE, that ``kind`` has."""
-    return pick(read(field, given), kind)
+    return pick(values(field, given), kind)
 
 
 def of_task(task: str, kind: Callable[..., Any], given: Iterable[str], **options: Any) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def of_task(task: str, kind: Callable[..., Any], given: Iterable[str], **options
     Raises:
         UserError: the task has no such setting, or one is given twice.
     """
-    found = read("task_settings", given)
+    found = values("task_settings", given)
     for option, value in options.items():
         if value is None:
             continue

@@ -184,7 +184,7 @@ def test_every_arm_has_the_settings_that_its_preset_gives_it(name: str) -> None:
         method = samplers.method(variant.sampler)
         schedule = variant.schedule if method.takes(variant.schedule) else ""
         schedule = schedule or (method.schedule if method.fixed else preset.schedule)
-        compatible.check_used(Compare(**variant.options), [variant.sampler], [schedule])
+        compatible.check_used(Compare(**variant.options), {variant.sampler: method}, [schedule])
 
 
 def test_chains_of_all_arms_are_counted_each_with_its_own() -> None:

@@ -15,6 +15,7 @@ from raychains.core.errors import UserError
 from raychains.core.spec import ChainSpec
 from raychains.planning import Arm, Comparison, compatible, methods, settings_parser
 from raychains.planning.presets.named import Preset, Variant, named
+from raychains.samplers import MethodPreset
 
 if TYPE_CHECKING:
     from raychains.tasks import Task
@@ -118,9 +119,10 @@ def arms_of(preset: Preset, options: Compare, task: Task | None = None) -> Plann
     Raises:
         UserError: a setting out of range.
     """
-    kinds = [_schedule(preset, variant) for variant in preset.variants]
+    presets = {variant.sampler: samplers.method(variant.sampler) for variant in preset.variants}
+    kinds = [_schedule(preset, variant, presets[variant.sampler]) for variant in preset.variants]
     common = _over(options, {n: v for n, v in preset.options.items() if n in SETTINGS or _left_out(options, n)})
-    compatible.check_used(common, [variant.sampler for variant in preset.variants], kinds)
+    compatible.check_used(common, presets, kinds)
     tasks: dict[Any, Task] = {}
     made: list[MethodArm] = []
     seen: set[str] = set()
@@ -146,8 +148,7 @@ def arms_of(preset: Preset, options: Compare, task: Task | None = None) -> Plann
     return planned(preset.task, made, notes=[f"preset {preset.name}: {preset.about}"])
 
 
-def _schedule(preset: Preset, variant: Variant) -> str:
-    method = samplers.method(variant.sampler)
+def _schedule(preset: Preset, variant: Variant, method: MethodPreset) -> str:
     if variant.schedule and method.takes(variant.schedule):
         return variant.schedule
     return method.schedule if method.fixed else preset.schedule
@@ -159,12 +160,12 @@ def _refuse_its_own(options: Compare, preset: Preset, task: Task | None) -> None
     wrong: dict[str, Any] = {n: " ".join(v) for n, v in own.items() if tuple(v) != DEFAULTS[n]}
     if task is not None or options.task not in (DEFAULTS["task"], preset.task):
         wrong = {"task": options.task, **wrong}
+    theirs = {name: settings_parser.values(name, getattr(options, name)) for name in SETTINGS}
     for variant in preset.variants:
         for name, value in variant.options.items():
             if name in SETTINGS:
-                ours = settings_parser.read(name, value)
-                theirs = settings_parser.read(name, getattr(options, name))
-                wrong |= {f"{name} {n}": theirs[n] for n in ours if n in theirs}
+                ours = settings_parser.texts(name, value)
+                wrong |= {f"{name} {n}": theirs[name][n] for n in ours if n in theirs[name]}
                 continue
             for other in (name, *CONFLICTS.get(name, ())):
                 if not _left_out(options, other):

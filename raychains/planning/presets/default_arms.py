@@ -56,8 +56,9 @@ def compare(options: Compare, task: Task | None = None) -> Planned:
     _distinct("schedule", options.schedule)
     table = TABLE4 if task.low_dimensional else TABLE2
     kinds = [schedules.KINDS.find(name).kind for name in options.schedule]
-    columns = [(name, column) for name in chosen for column in _columns(table, samplers.method(name), kinds)]
-    compatible.check_used(options, chosen, [column.schedule for _, column in columns])
+    presets = {name: samplers.method(name) for name in chosen}
+    columns = [(name, column) for name, preset in presets.items() for column in _columns(table, preset, kinds)]
+    compatible.check_used(options, presets, [column.schedule for _, column in columns])
     return _plan(options, options.task, task, columns)
 
 
@@ -83,7 +84,7 @@ def run(options: Run, task: Task | None = None) -> Planned:
     if options.schedule is not None and not method.takes(schedule):
         allowed = "one without cycles" if method.early_stop is not None else method.schedule
         raise UserError(f"schedule must be {allowed} for {sampler}, got {options.schedule!r}")
-    compatible.check_used(options, [sampler], [schedule])
+    compatible.check_used(options, {sampler: method}, [schedule])
     return _plan(options, options.task, task, [(sampler, _Column(schedule, True))])
 
 

@@ -50,7 +50,7 @@ def local(options: Local, task: Task | None = None) -> Planned:
     epsilon = layered(options.epsilon, EPSILON / labels)
     lr = layered(options.lr, epsilon * nbeta / 2)
     own, burn_in = _chains(options, task, lr=float(lr), temperature=n / nbeta)
-    compatible.check_used(own, [options.sampler], ["constant"])
+    compatible.check_used(own, {options.sampler: samplers.method(options.sampler)}, ["constant"])
     chosen = [tuple(options.parameters), *((group,) for group in options.groups)]
     planned_network.check_patterns(task, parameters=options.parameters, groups=options.groups)
     names = _names(options.init_from)
@@ -119,7 +119,7 @@ def _chains(options: Local, task: Task, *, lr: float, temperature: float) -> tup
     thinning = layered(options.thinning, max(1, (steps - unkept) // draws))
     room = math.ceil((steps - unkept) / thinning)
     require(draws <= room, "draws", draws, f"be at most {room}: the steps behind the burn-in, {thinning} apart")
-    given = settings_parser.read("sampler_settings", options.sampler_settings)
+    given = settings_parser.values("sampler_settings", options.sampler_settings)
     own: dict[str, Any] = {}
     if options.sampler == "psgld":
         own = {"eps": EPS, **({"freeze_preconditioner_after": unkept} if unkept else {})}
