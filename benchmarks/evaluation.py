@@ -31,6 +31,7 @@ from benchmarks.machine import facts, ratio  # noqa: E402
 from raychains.models import LeNet  # noqa: E402
 from raychains.orchestration.cluster.resource_config import ResourceConfig  # noqa: E402
 from raychains.orchestration.cluster.session import connect  # noqa: E402
+from raychains.orchestration.lease import Lease  # noqa: E402
 from raychains.orchestration.run.evaluator_pool import Evaluators  # noqa: E402
 from raychains.orchestration.run.launch import evaluate_views  # noqa: E402
 from raychains.planning.events import NullCallback  # noqa: E402
@@ -101,7 +102,8 @@ def measure(folder: str, samples: int, images: int, rounds: int) -> None:
     print(f"{len(files)} samples, {images:,} images, LeNet, one thread each\n", flush=True)
 
     def evaluated(evaluators: Evaluators, placement: ResourceConfig) -> float:
-        outcome = evaluate_views(comparison, root, placement, NullCallback(), "test", ("all",), evaluators=evaluators)
+        how = {"lease": Lease(root), "evaluators": evaluators}
+        outcome = evaluate_views(comparison, root, placement, NullCallback(), "test", ("all",), **how)
         return outcome.requested[0].metrics[0]["nll"]
 
     def workers(number: int, keep: str) -> tuple[Evaluators, ResourceConfig]:

@@ -26,6 +26,7 @@ sys.path[:0] = [str(ROOT)] * (str(ROOT) not in sys.path)
 from benchmarks.machine import facts  # noqa: E402
 from raychains import tasks  # noqa: E402
 from raychains.core.spec import ChainSpec  # noqa: E402
+from raychains.orchestration.lease import Lease  # noqa: E402
 from raychains.schedules import Cyclical  # noqa: E402
 
 LOST_GOAL = 0.02
@@ -137,7 +138,8 @@ def evaluated(repeats: int, epochs: int | None) -> None:
     try:
         with tempfile.TemporaryDirectory() as store:
             before = time.perf_counter()
-            outcome = run_chains(comparison, Storage(store), ResourceConfig(), NullCallback())
+            root = Storage(store)
+            outcome = run_chains(comparison, root, ResourceConfig(), NullCallback(), lease=Lease(root))
             seconds = time.perf_counter() - before
     finally:
         session.close()

@@ -36,6 +36,7 @@ from torch import nn  # noqa: E402
 
 from benchmarks.machine import facts  # noqa: E402
 from raychains.coordination import coordinator  # noqa: E402
+from raychains.orchestration.lease import Lease  # noqa: E402
 from raychains.planning import events  # noqa: E402
 from raychains.tasks.mixture import Mixture25  # noqa: E402
 
@@ -182,7 +183,7 @@ def main() -> None:
         placement = ResourceConfig(evaluate=False, checkpoint_every=given.checkpoint_every, max_failures=given.kills)
         session = connect("local", cpus=2)
         try:
-            driver = driver_of(comparison, Storage(store), placement, heard)
+            driver = driver_of(comparison, Storage(store), placement, heard, lease=Lease(Storage(store)))
             heard.watch(driver)
             threading.Thread(target=measure, args=(Path(folder), given, heard, found)).start()
             outcome = driver.run()

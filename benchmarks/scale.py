@@ -212,7 +212,8 @@ def start_up(chains: int, samples: int) -> None:
             cluster.finish(disk)
         watch(meter)
         cpu, wall = time.process_time(), time.perf_counter()
-        driver = driver_of(plan, Storage(store), ResourceConfig(), NullCallback(), workers=cluster, clock=cluster)
+        root, own = Storage(store), {"workers": cluster, "clock": cluster}
+        driver = driver_of(plan, root, ResourceConfig(), NullCallback(), lease=lease.Lease(root), **own)
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
         meter.close()
     print(

@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)] * (str(ROOT) not in sys.path)
 
 from benchmarks.machine import facts  # noqa: E402
+from raychains.core.data_root import rooted  # noqa: E402
 from raychains.core.errors import UserError  # noqa: E402
-from raychains.data.root import rooted  # noqa: E402
 from raychains.papers.claims import judge  # noqa: E402
 from raychains.papers.csgmcmc.table5 import ARMS, DATASETS, FIGURES, RULES, Bench, Plan, claims  # noqa: E402
 

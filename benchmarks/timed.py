@@ -11,6 +11,7 @@ from raychains.core.config import Run
 from raychains.core.spec import ChainSpec
 from raychains.orchestration.cluster.resource_config import ResourceConfig
 from raychains.orchestration.cluster.session import connect
+from raychains.orchestration.lease import Lease
 from raychains.orchestration.run.chain_dispatch import ChainDispatch
 from raychains.orchestration.run.launch import driver_of
 from raychains.orchestration.run.outcome import DriverOutcome
@@ -57,7 +58,7 @@ def timed_run(comparison: Comparison, store: Path, *, slots: int, checkpoint_eve
     session = connect("local", cpus=slots)
     try:
         resources = ResourceConfig(evaluate=False, checkpoint_every=checkpoint_every)
-        driver = driver_of(comparison, Storage(store), resources, NullCallback())
+        driver = driver_of(comparison, Storage(store), resources, NullCallback(), lease=Lease(Storage(store)))
         watch = Stopwatch(driver.sampling, slots)
         outcome = driver.run()
     finally:

@@ -469,7 +469,7 @@ def _measures_of(options: Any) -> list[str]:
 
 def _export(options: Any) -> None:
     import raychains as rc
-    from raychains.data.root import rooted
+    from raychains.core.data_root import rooted
     from raychains.report.console import Console, progress_bar
     from raychains.report.terminal import export_lines
 

@@ -31,11 +31,11 @@ import torch
 from benchmarks.gpu_paper import replacing
 from raychains.chain.chain import Chain
 from raychains.core.config import Compare
+from raychains.core.data_root import rooted
 from raychains.core.errors import RaychainsError, UserError, require
 from raychains.core.sample import Progress, Sample
 from raychains.core.spec import ChainSpec
 from raychains.data import sets
-from raychains.data.root import rooted
 from raychains.evaluation.classification import reduce_classification
 from raychains.evaluation.evaluation import Array
 from raychains.planning.presets.arms import arms_of

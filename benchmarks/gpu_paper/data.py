@@ -24,9 +24,9 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.gpu_paper import replacing
+from raychains.core.data_root import data_root, rooted
 from raychains.core.errors import UserError
 from raychains.data import catalogue, formats
-from raychains.data.root import data_root, rooted
 
 PARTS = 3
 """Uploads: each carries two of the six files."""

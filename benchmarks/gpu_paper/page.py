@@ -20,9 +20,9 @@ import numpy as np
 
 from benchmarks.gpu_paper.chain import DATA, EPOCHS, METHODS, REPEATS, measured
 from raychains.core.config import Compare
+from raychains.core.data_root import rooted
 from raychains.core.errors import UserError
 from raychains.core.spec import ChainSpec
-from raychains.data.root import rooted
 from raychains.papers import pages
 from raychains.papers.completed_run import cell
 from raychains.papers.csgmcmc import cifar, table1

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from raychains.callbacks import NAMES, Callback, CallbackList, jsonl
+from raychains.callbacks import NAMES, Callback, CallbackList, jsonl, trackers
 from raychains.core.config import Common
-from raychains.core.errors import UserError, require, unknown_name
-from raychains.core.user_code import installed, is_path, load, path_of
+from raychains.core.errors import UserError, require
+from raychains.core.user_code import load, path_of
 from raychains.store import RunStore, Storage
 
 if TYPE_CHECKING:
@@ -52,30 +52,16 @@ def progress_display() -> Terminal:
     return Terminal(standard_error())
 
 
-def names(options: Common) -> list[str]:
-    """Return the names of the requested callbacks, each once, of users' classes their import paths.
-
-    ``tensorboard`` is requested by its folder, too.
-
-    Raises:
-        UserError: there is none of a name.
-    """
-    given = [name if name in NAMES else path_of("callbacks", name) for name in options.callback]
-    for name in given:
-        if name not in NAMES and not is_path(name):
-            raise unknown_name("callback", name, {*NAMES, *installed("callbacks")})
-    return list(dict.fromkeys([*given, *["tensorboard"] * (options.tensorboard is not None)]))
-
-
 def requested(options: Common, folder: RunStore) -> list[Callable[[str], Callback]]:
     """Return what makes each callback that the options request by name, given the driver's id, for a run or a sweep.
 
     Raises:
-        UserError: an unknown name, a package that is missing, or TensorBoard without a local folder.
+        UserError: no class at an import path, a package that is missing, or TensorBoard without a local folder.
     """
     log = options.log
     logs = [] if log is None else [lambda _: jsonl.JsonLinesFile(log, folder.name)]
-    return [*logs, *(_maker(name, options, folder) for name in names(options))]
+    names = dict.fromkeys([*options.callback, *["tensorboard"] * (options.tensorboard is not None)])
+    return [*logs, *(_maker(name, options, folder) for name in names)]
 
 
 def begin(makers: Sequence[Callable[[str], Callback]], driver: str) -> CallbackList:
@@ -95,34 +81,24 @@ def begin(makers: Sequence[Callable[[str], Callback]], driver: str) -> CallbackL
 
 
 def _maker(name: str, options: Common, folder: RunStore) -> Callable[[str], Callback]:
-    if is_path(name):
-        own = _own(name)
+    if name not in NAMES:
+        own = _own(path_of("callbacks", name))
         return lambda _: own()
     if name == "jsonl":
-        return lambda driver: jsonl.JsonLinesParts(folder, driver)
+        return lambda driver: _built_in(name)(folder, driver)
     if name == "ray-metrics":
-        return lambda _: _ray_metrics(folder.name)
+        return lambda _: _built_in(name)(folder.name)
     if name == "tensorboard":
         at = _tensorboard_folder(options, folder.root, f"{folder.kind}s/{folder.name}")
-        return lambda _: _tensorboard(at)
-    from raychains.callbacks import trackers
-
+        return lambda _: _built_in(name)(at)
     trackers.client(name)
     # Without the secrets that a store's URI may hold.
     config = {**dataclasses.asdict(options), "store": folder.root.location()}
-    return lambda _: (trackers.MLflow if name == "mlflow" else trackers.WandB)(folder.name, config)
+    return lambda _: _built_in(name)(folder.name, config)
 
 
-def _ray_metrics(run: str) -> Callback:
-    from raychains.orchestration.cluster.prometheus import RayMetrics
-
-    return RayMetrics(run)
-
-
-def _tensorboard(folder: Path) -> Callback:
-    from raychains.callbacks.tensorboard import TensorBoard
-
-    return TensorBoard(folder)
+def _built_in(name: str) -> Any:
+    return load("callback", NAMES[name])
 
 
 def _own(path: str) -> Any:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from raychains import tasks
 from raychains.api.result import Result, load
 from raychains.core.config import Plan, Prepare, Report
+from raychains.core.data_root import data_root, rooted
 from raychains.core.errors import UserError, renamed
 from raychains.core.options import options_of
-from raychains.data.root import data_root, rooted
 from raychains.planning import Budget, Comparison, budget
 from raychains.planning.budget import gradients_made
 from raychains.planning.costs import Costs, costs

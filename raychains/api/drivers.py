@@ -21,12 +21,10 @@ from raychains.core.errors import (
     RayLost,
     UserError,
     last_line,
-    require,
     shown,
 )
 from raychains.core.options import command_line
 from raychains.core.validation import is_int
-from raychains.data.root import root_of
 from raychains.evaluation.evaluation import BINS
 from raychains.planning import Comparison
 from raychains.planning.ensemble_start import is_file
@@ -93,7 +91,6 @@ def resources_of(options: Common) -> ResourceConfig:
     own = {
         "workers_per_chain": options.workers,
         "gpus_per_evaluator": options.gpus_per_evaluator if options.gpus_per_evaluator is not None else 0.0,
-        "data_root": root_of(options.data_root) if options.data_root is not None else None,
         "bins": options.bins if options.bins is not None else BINS,
     }
     return ResourceConfig(**same | own)
@@ -108,11 +105,10 @@ def with_bins(options: AnyCommon, *plans: Mapping[str, Any]) -> AnyCommon:
 
 def located(options: Run) -> Run:
     """Return the options with absolute locations: trials have other working folders."""
-    root = root_of(options.data_root) if options.data_root is not None else None
     start = options.init_from
     if start is not None and is_file(start):
         start = os.path.abspath(start)
-    return dataclasses.replace(options, store=Storage(options.store).uri, data_root=root, init_from=start)
+    return dataclasses.replace(options, store=Storage(options.store).uri, init_from=start)
 
 
 def with_start(options: Run, start: Mapping[str, Tensor] | None) -> Run:
@@ -209,17 +205,11 @@ def worker_pool(options: Common, name: str = "crew") -> Iterator[WorkerPool]:
 
 
 def backend_of(options: Run | Compare | Local | Fit, pool: Workers | None) -> Workers | None:
-    """Return where actors run: a ``worker_pool``, or with ``backend=process`` threads of this process; None is on Ray.
-
-    Raises:
-        UserError: a worker pool beside ``backend=process``.
-    """
+    """Return where actors run: a ``worker_pool``, or with ``backend=process`` threads of this process; None is Ray."""
     if options.backend == "ray":
         return pool
     from raychains.orchestration.cluster.thread_workers import ThreadWorkers
 
-    allowed = "be left out with `backend=process`, which uses no Ray"
-    require(pool is None, "worker_pool", type(pool).__name__, allowed)
     return ThreadWorkers(cpus=options.cpus_per_chain)
 
 

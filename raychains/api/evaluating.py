@@ -18,10 +18,10 @@ from raychains.api.keywords import ALONE
 from raychains.api.result import Result, load
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common, Evaluate
+from raychains.core.data_root import rooted
 from raychains.core.errors import Interrupted, UserError, require
 from raychains.core.options import check_refused, options_of
 from raychains.core.validation import true_or_false
-from raychains.data.root import rooted
 from raychains.inference import results
 from raychains.inference.predictive import Selection, select
 from raychains.inference.run_data import planned_metrics

@@ -20,10 +20,10 @@ from raychains.api.keywords import ALONE, Call, FitKeywords, accepts, read
 from raychains.api.result import Result, load
 from raychains.callbacks import CallbackList
 from raychains.core.config import Compare, Fit, Run
+from raychains.core.data_root import rooted
 from raychains.core.errors import ChainsFailed, Interrupted, RayLost, UserError, require
 from raychains.core.options import check_refused
 from raychains.core.spec import digest_of
-from raychains.data.root import rooted
 from raychains.evaluation import bootstrap, metrics
 from raychains.inference.families import family_of
 from raychains.measures import against
@@ -130,7 +130,6 @@ class _Fitting:
         options = self.options
         both = options.minutes is None or options.budget is None
         require(both, "budget", options.budget, "be left out beside `minutes`, which is turned into one")
-        backend_of(options, self.pool)  # refuses options of Ray beside those of a process
         self.task = methods.make_task(options, options.task, self.given)
         density = "be a network's: a density has no examples to hold out; sample it by raychains.run"
         require(not self.task.low_dimensional, "task", options.task, density)

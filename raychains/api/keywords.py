@@ -17,7 +17,7 @@ from raychains.api import callbacks, own_parts
 from raychains.callbacks import CallbackList
 from raychains.chain import initialization
 from raychains.core.config import USUAL, Compare, Fit, Run, Sweep
-from raychains.core.errors import UserError
+from raychains.core.errors import UserError, require
 from raychains.core.options import make, options_of
 from raychains.samplers import Sampler
 from raychains.schedules import Schedule
@@ -169,7 +169,9 @@ def read(kind: Any, options: Any, settings: Mapping[str, Any], pythons: Collecti
         made = make(kind, {**{name: getattr(options, name) for name in options_of(kind)}, **settings})
     task, made = task_of(made)
     made, own_callbacks = callbacks.named(made, own.get("callback"))
-    return Call(made, task, own_callbacks, own.get("progress", True), own.get("worker_pool"))
+    pool, alone = own.get("worker_pool"), "be left out with `backend=process`, which uses no Ray"
+    require(pool is None or made.backend == "ray", "worker_pool", type(pool).__name__, alone)
+    return Call(made, task, own_callbacks, own.get("progress", True), pool)
 
 
 def task_of(options: Any) -> tuple[Task | None, Any]:

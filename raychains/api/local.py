@@ -13,8 +13,8 @@ from raychains.api.drivers import backend_of
 from raychains.api.keywords import ALONE, Call, read
 from raychains.api.result import Result
 from raychains.core.config import Local
+from raychains.core.data_root import rooted
 from raychains.core.errors import UserError, renamed, require
-from raychains.data.root import rooted
 from raychains.planning.presets import local_arms
 from raychains.tasks import Task
 

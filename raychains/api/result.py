@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from raychains import tasks
+from raychains.core.data_root import rooted
 from raychains.core.errors import RaychainsError, UserError, format_error, printable
 from raychains.core.validation import true_or_false
-from raychains.data.root import rooted
 from raychains.inference import PosteriorPredictive, export, results
 from raychains.inference.export import Exported
 from raychains.inference.predictive import Predictive, Selection, dropped_chains, import_parts, select

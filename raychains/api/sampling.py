@@ -13,9 +13,9 @@ from raychains.api.result import Result
 from raychains.api.run_context import RunContext, begun
 from raychains.callbacks import CallbackList
 from raychains.chain import proof
-from raychains.core.config import Common, Compare, Fit, Local, Run
+from raychains.core.config import Compare, Fit, Local, Run
+from raychains.core.data_root import rooted
 from raychains.core.errors import UserError
-from raychains.data.root import rooted
 from raychains.planning import Comparison, budget
 from raychains.planning.events import Planned
 from raychains.planning.presets import default_arms
@@ -109,7 +109,7 @@ def execute(
     from raychains.orchestration.run.launch import run_chains
 
     root = Storage(options.store)
-    comparison = _as_planned(planned.comparison, root, options)
+    comparison = planned.comparison
     folder = RunStore(root, options.name or comparison.run_name)
     context = RunContext(options, folder, callback, task, workers)
     found = proof.Proof(notes=[])
@@ -119,7 +119,6 @@ def execute(
     notes = [*planned.notes, *found.notes]
     with context.leased(lambda: _check_plan(folder, comparison)) as lease:
         finished = finished_chains(root, comparison.chains())
-        callback.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=notes))
         plan = dict(context.plan)
         if not plan:
             plan = {"command": command, "comparison": comparison.to_json(), "notes": notes}
@@ -128,6 +127,7 @@ def execute(
             plan["bins"] = context.bins
         if plan != context.plan:
             folder.write_plan(plan)
+        callback.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=notes))
         for start in (planned.start, *planned.further):
             if start is not None:
                 initial_states.publish(root, start)
@@ -141,17 +141,6 @@ def execute(
         if outcome.stopped:
             raise context.interrupted(f"{len(outcome.seconds)} of {len(comparison.chains())} chains finished")
         return publish(folder, comparison, outcome, options.data_root, page=page, measures=measures)
-
-
-def _as_planned(comparison: Comparison, root: Storage, options: Common) -> Comparison:
-    """Return the comparison, or what an older version planned of it, without the sources of classes, if that is
-    resumed."""
-    older = comparison.without_sources()
-    if not options.resume or older.digest == comparison.digest:
-        return comparison
-    folder = RunStore(root, options.name or older.run_name)
-    same = folder.exists() and Comparison.from_json(folder.plan().get("comparison")).digest == older.digest
-    return older if same else comparison
 
 
 def _check_plan(folder: RunStore, comparison: Comparison) -> None:

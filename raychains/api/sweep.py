@@ -14,9 +14,9 @@ from raychains.api.run_context import RunContext
 from raychains.callbacks import CallbackList
 from raychains.chain import proof
 from raychains.core.config import Sweep
+from raychains.core.data_root import rooted
 from raychains.core.errors import UserError, require
 from raychains.core.options import check_refused
-from raychains.data.root import rooted
 from raychains.inference import sweep_data
 from raychains.planning import sweep_points
 from raychains.planning.comparison import run_name

@@ -8,10 +8,10 @@ from raychains.api.drivers import located, resources_of, with_start
 from raychains.api.keywords import task_of
 from raychains.chain import proof
 from raychains.core.config import Run
+from raychains.core.data_root import rooted
 from raychains.core.errors import UserError, require, shown
 from raychains.core.options import make
 from raychains.core.validation import integer, positive_int
-from raychains.data.root import rooted
 from raychains.planning.reports import REPORTS
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from raychains.api.drivers import located, resources_of, with_start
 from raychains.api.keywords import task_of
 from raychains.chain import proof
 from raychains.core.config import Run
+from raychains.core.data_root import rooted
 from raychains.core.errors import UserError, require, shown, trial_error
 from raychains.core.options import make
 from raychains.core.validation import positive_int
-from raychains.data.root import rooted
 from raychains.planning.reports import REPORTS
 from raychains.planning.sweep_points import DEFAULT_GRID, Points, of_trials, with_validation
 from raychains.store import Storage, SweepStore

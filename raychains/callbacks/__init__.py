@@ -37,8 +37,14 @@ from raychains.planning.events import (
     WorkerLost,
 )
 
-NAMES = ("jsonl", "mlflow", "ray-metrics", "tensorboard", "wandb")
-"""Names of the built-in callbacks, for the option ``callback``."""
+NAMES: dict[str, str] = {
+    "jsonl": "raychains.callbacks.jsonl:JsonLinesParts",
+    "mlflow": "raychains.callbacks.trackers:MLflow",
+    "ray-metrics": "raychains.orchestration.cluster.prometheus:RayMetrics",
+    "tensorboard": "raychains.callbacks.tensorboard:TensorBoard",
+    "wandb": "raychains.callbacks.trackers:WandB",
+}
+"""Built-in callbacks: their import paths by the names that the option ``callback`` takes."""
 
 __all__ = ["NAMES", "Callback", "CallbackList", "ChainBegan", "ChainDropped", "ChainFailed", "ChainFinished"]
 __all__ += ["ChainReported", "ChainRestarted", "ChainStatus", "ChainStopped", "Evaluating", "Measuring", "Message"]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
+from raychains.core.data_root import root_of
 from raychains.core.duration import seconds
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.options import Form, Options
@@ -34,8 +35,8 @@ MEASURES = (
     "in the run's folder and report: docs/reference/measures.md. module:MEASURE is one of your own."
 )
 TASK = (
-    f"The task to sample: one of {', '.join(known_names('task'))}; or module:make_task, a task of your own, looked "
-    "up in the current folder first (see raychains init-task and init-density)."
+    f"The task to sample: one of {', '.join(sorted(known_names('task')))}; or module:make_task, a task of your own, "
+    "looked up in the current folder first (see raychains init-task and init-density)."
 )
 SAMPLER = f"One of {' '.join(known_names('sampler'))}, or module:Class of your own"
 SCHEDULE = f"One of {' '.join(known_names('schedule'))}, or module:Class of your own"
@@ -67,6 +68,7 @@ Names = Annotated[Sequence[str], Form()]
 Patterns = Annotated[Sequence[str], Form(metavar="PATTERN …")]
 Settings = Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=VALUE …")]
 Stored = Annotated[str, Form(positional=True)]
+DataRoot = Annotated[str | None, Form(convert=lambda _, given: root_of(given))]
 
 
 def check_preset(field: str, value: str) -> None:
@@ -106,7 +108,7 @@ class Common(Options):
     """Name of the run; default the task and a hash of all settings, so that equal settings give the same name."""
     resume: bool = False
     """Continue the run of this name, if there is one: finished chains are not run again, stopped ones continue."""
-    data_root: Text = None
+    data_root: DataRoot = None
     """Folder with the data sets (torchvision's layout); default RAYCHAINS_DATA, else a folder of the user's cache."""
     address: Text = None
     """Ray cluster to join, HOST:PORT; default RAY_ADDRESS, else Ray is started on this machine."""
@@ -158,7 +160,7 @@ class Common(Options):
     object_store_memory: MaybeCount = None
     """Bytes of Ray's object store, which holds data that processes exchange, when Ray is started here; default 1 GB or
     20 % of the memory, whichever is less."""
-    callback: Names = ()
+    callback: Annotated[Sequence[str], Form(check=check_name)] = ()
     """Callbacks that get the run's events besides the terminal: jsonl (events in STORE/runs/NAME/events), tensorboard,
     ray-metrics, wandb or mlflow (these two need extra packages); module:Class is one of your own.
     docs/how-to/monitor.md says what each gets."""
@@ -616,7 +618,7 @@ class Export(Options):
     all."""
     dtype: Annotated[str | None, Form(metavar="{fp32,bf16,fp16}")] = None
     """Round tensors to this dtype; default the samples' own."""
-    data_root: Text = None
+    data_root: DataRoot = None
     """Folder with the data sets, to check that the task still has the same data; default as for run."""
     trust: bool = False
     """Import the modules of your own tasks, samplers and schedules that the run names, which runs their code. Without
@@ -668,7 +670,7 @@ class Serve(Options):
     """Ray cluster to join, as for run; default: Ray is started on this machine."""
     object_store_memory: MaybeCount = None
     """As for run."""
-    data_root: Text = None
+    data_root: DataRoot = None
     """Folder with a run's data sets, to check that the task still has the same data; default as for run."""
     trust: bool = False
     """Import the modules of your own tasks, samplers, schedules and networks that the run or the file names, which runs

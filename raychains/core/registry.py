@@ -17,13 +17,20 @@ from raychains.core.user_code import imported, installed, is_path, load, path_of
 T = TypeVar("T")
 
 NAMES_WRITTEN = {
-    "task": ("tasks", r'^    "([\w-]+)": "raychains\.tasks'),
+    "task": ("tasks", r'^class (\w+)\(.*\n(?:    .*\n|\n)*?    name = "([\w-]+)"$'),
     "sampler": ("samplers", r'"([\w-]+)": MethodPreset\('),
     "schedule": ("schedules", r'^    kind: ClassVar\[str\] = "([\w-]+)"'),
+    "callback": ("callbacks", r'^    "([\w-]+)": "'),
     "preset": ("planning/presets", r'Preset\(\s*name="([\w-]+)"'),
 }
-"""Folders of named parts, and how their modules write the names: commands know them before anything heavy is
-imported."""
+"""Folders of named parts, and how their modules write the names, of a task after its class: commands know them before
+anything heavy is imported."""
+
+
+def _texts(folder: str) -> dict[str, str]:
+    """Return the source of a folder's modules by name, ascending; none is imported."""
+    modules = sorted(files("raychains").joinpath(folder).iterdir(), key=lambda file: file.name)
+    return {m.name[:-3]: m.read_text(encoding="utf-8") for m in modules if m.name.endswith(".py")}
 
 
 def modules_defining(folder: str, constant: str) -> tuple[str, ...]:
@@ -31,22 +38,21 @@ def modules_defining(folder: str, constant: str) -> tuple[str, ...]:
 
     Help texts name them, and must load neither torch nor anything else that a module imports.
     """
-    modules = [file for file in files("raychains").joinpath(folder).iterdir() if file.name.endswith(".py")]
-    found = [m.name.removesuffix(".py") for m in modules if f"\n{constant} = " in m.read_text(encoding="utf-8")]
-    return tuple(sorted(found))
+    return tuple(name for name, text in _texts(folder).items() if f"\n{constant} = " in text)
 
 
 @cache
-def names_written(folder: str, pattern: str) -> tuple[str, ...]:
-    """Return the names that a folder's modules write as ``pattern`` says, in the order of files; none is imported."""
-    modules = sorted(files("raychains").joinpath(folder).iterdir(), key=lambda file: file.name)
-    texts = [file.read_text(encoding="utf-8") for file in modules if file.name.endswith(".py")]
-    return tuple(name for text in texts for name in re.findall(pattern, text, flags=re.M))
+def names_written(option: str) -> tuple[tuple[str, ...], ...]:
+    """Return (module, name) of every part that ``task``, … may be, of a task (module, class, name), in the order of
+    files."""
+    folder, pattern = NAMES_WRITTEN[option]
+    texts = _texts(folder).items()
+    return tuple((module, *found.groups()) for module, text in texts for found in re.finditer(pattern, text, re.M))
 
 
 def known_names(option: str) -> tuple[str, ...]:
-    """Return the short names that ``task``, ``sampler``, ``schedule`` or ``preset`` may be; nothing is imported."""
-    return names_written(*NAMES_WRITTEN[option])
+    """Return the short names that an option of `NAMES_WRITTEN` may be; nothing is imported."""
+    return tuple(name for *_, name in names_written(option))
 
 
 def check_name(option: str, name: str) -> None:

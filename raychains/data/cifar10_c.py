@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from raychains.core.data_root import data_root
 from raychains.core.errors import UserError, unknown_name
 from raychains.core.validation import integer
 from raychains.data import standin_manifest
-from raychains.data.root import data_root
 from raychains.data.sets import ImageSet, content_hash
 
 CORRUPTIONS = tuple(
@@ -52,7 +52,7 @@ def corrupted(kind: str, severity: int, root: str | Path | None = None, *, image
         kind: one of `CORRUPTIONS`.
         severity: 1 to 5.
         root: the data root, with ``CIFAR-10-C/<kind>.npy`` and ``CIFAR-10-C/labels.npy`` as published; None is
-            `raychains.data.root.data_root`'s choice.
+            `raychains.core.data_root.data_root`'s choice.
         images: of each severity in the files.
 
     Raises:

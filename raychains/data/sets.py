@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raychains.core.data_root import data_root
 from raychains.core.errors import UserError, require
 from raychains.data import catalogue, fetch, standin_manifest
 from raychains.data.catalogue import Entry, File
 from raychains.data.formats import read_batch, read_checked, read_idx, read_mat
-from raychains.data.root import data_root
 
 NAMES = tuple(catalogue.SETS)
 
@@ -56,7 +56,7 @@ def load(name: str, split: str, root: str | Path | None = None) -> ImageSet:
     Args:
         name: one of `NAMES`.
         split: ``train`` or ``test``; ``notmnist`` has ``test`` alone.
-        root: the data root; None is `raychains.data.root.data_root`'s choice.
+        root: the data root; None is `raychains.core.data_root.data_root`'s choice.
 
     Raises:
         UserError: an unknown name or split; a file that is missing, damaged, or whose md5 is not the published one.

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from raychains.core.data_root import data_root
 from raychains.core.errors import UserError, unknown_name
 from raychains.data import standin_manifest
 from raychains.data.formats import read_checked
-from raychains.data.root import data_root
 
 FOLDER = "uci"
 """Below the data root."""

@@ -10,8 +10,8 @@ from typing import Any
 from torch import nn
 
 from raychains import tasks
+from raychains.core.data_root import rooted
 from raychains.core.errors import UserError, require, shown
-from raychains.data.root import rooted
 from raychains.inference import file, networks
 from raychains.inference.ensemble import PosteriorPredictive, likelihood_of
 from raychains.inference.export import input_form, posterior

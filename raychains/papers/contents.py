@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from raychains.core.config import Reproduce
+from raychains.core.data_root import data_root, root_of, rooted
 from raychains.core.errors import UserError, unknown_name
 from raychains.core.user_code import load_file
 from raychains.data import catalogue, tabular
-from raychains.data.root import data_root, root_of, rooted
 from raychains.papers.scales import ALL, NOT_SMOKE, PAPERS, SCALES
 from raychains.report.console import fitting, say, standard_output
 

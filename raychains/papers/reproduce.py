@@ -20,6 +20,7 @@ from raychains.api.drivers import Clock, OutOfTime, Unclosed
 from raychains.api.keywords import ALONE
 from raychains.callbacks import Callback, CallbackList
 from raychains.core.config import Compare, Reproduce
+from raychains.core.data_root import rooted
 from raychains.core.errors import (
     ChainsFailed,
     Interrupted,
@@ -35,7 +36,6 @@ from raychains.core.options import check_refused, make
 from raychains.core.validation import true_or_false
 from raychains.data import standins
 from raychains.data.prepared import local_preparation
-from raychains.data.root import rooted
 from raychains.papers import contents, pages, plan_status, reproduce_terminal
 from raychains.papers.completed_run import CompletedRun, Computation, joined
 from raychains.papers.pages import Folder, Reproduced

@@ -187,14 +187,6 @@ class Comparison:
                 found[digest] = own
         return found
 
-    def without_sources(self) -> Comparison:
-        """Return the comparison as older versions planned it: the sources of users' classes are not in the digests."""
-        arms = [
-            replace(arm, chains=tuple(tuple(_without_source(spec) for spec in group) for group in arm.chains))
-            for arm in self.arms
-        ]
-        return replace(self, arms=tuple(arms))
-
     @classmethod
     def from_json(cls, data: Any) -> Comparison:
         """The comparison that `to_json` wrote; users' classes that it names are not imported.
@@ -234,10 +226,6 @@ class Comparison:
 
 def _parts(spec: ChainSpec) -> list[tuple[str, Any, Part]]:
     return [("sampler", samplers, spec.sampler), ("schedule", schedules, spec.schedule)]
-
-
-def _without_source(spec: ChainSpec) -> ChainSpec:
-    return replace(spec, sampler=replace(spec.sampler, source=None), schedule=replace(spec.schedule, source=None))
 
 
 def _with_facts(spec: ChainSpec, stored: Mapping[str, Any]) -> ChainSpec:

@@ -8,13 +8,12 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from raychains.core.errors import UserError, format_error, require
-from raychains.core.registry import check_name
+from raychains.core.registry import check_name, names_written
 from raychains.core.spec import TaskSpec
 from raychains.core.user_code import imported, is_ours, load, path_of
 from raychains.tasks import task_cache
 from raychains.tasks.base import LogDensity, PredictiveTask, Task
 from raychains.tasks.fingerprint import changed
-from raychains.tasks.names import NAMES
 
 __all__ = [
     "NAMES",
@@ -37,6 +36,8 @@ __all__ = [
     "travels",
 ]
 
+NAMES = {name: f"{__name__}.{module}:{kind}" for module, kind, name in names_written("task")}
+"""The built-in tasks: their import paths by short name, which a class of this folder states as its ``name``."""
 forget, give, give_again, travels = task_cache.forget, task_cache.give, task_cache.give_again, task_cache.travels
 
 
@@ -78,11 +79,10 @@ def _path(name: str) -> str:
 
 
 def name_of(task: Task) -> str:
-    """Return the name of a task that was passed as an object: its own name, else its short name or import path."""
+    """Return the name of a task that was passed as an object; its import path where it has none, or another's."""
     kind = task.spec().kind
-    short = next((name for name, path in NAMES.items() if path == kind), kind)
     own = getattr(task, "name", None)
-    return own if isinstance(own, str) and own not in NAMES else short
+    return own if isinstance(own, str) and NAMES.get(own, kind) == kind else kind
 
 
 def is_known(spec: TaskSpec) -> bool:

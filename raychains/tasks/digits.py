@@ -57,6 +57,7 @@ class Digits(PredictiveTask):
         augment: shift each training image at random by at most one pixel in each direction, whenever it is read.
     """
 
+    name = "digits"
     # Epochs, cycles, β and samples as cSG-MCMC §5.2 has them for CIFAR; step sizes and prior tuned by us for T = 1.
     defaults = Defaults(
         lr=rates(

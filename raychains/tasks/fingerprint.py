@@ -12,10 +12,10 @@ from typing import Any
 from torch import nn
 
 from raychains.core.errors import require
+from raychains.core.registry import known_names
 from raychains.core.sample import tensors_sha256
 from raychains.core.spec import TaskSpec, canonical_json
 from raychains.core.validation import MOST, is_int
-from raychains.tasks.names import NAMES
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,59}")
 PARTS = {
@@ -42,7 +42,7 @@ def check_own_name(name: object, version: object) -> None:
     """Refuse a name or a version that a task made of a user's functions cannot have."""
     ok = isinstance(name, str) and _NAME.fullmatch(name) is not None
     require(ok, "name", name, "be 1 to 60 letters, digits, spaces, '.', '_' or '-' and start with a letter or digit")
-    require(name not in NAMES, "name", name, "not be that of a built-in task")
+    require(name not in known_names("task"), "name", name, "not be that of a built-in task")
     ok = isinstance(version, str) or (is_int(version) and abs(version) <= MOST)
     require(ok, "version", version, "be a text or an integer")
 

@@ -37,6 +37,7 @@ class Gaussian(LogDensity):
         UserError: a setting out of range, or a covariance that is not symmetric and positive definite.
     """
 
+    name = "gaussian"
     defaults = density(1.0, lr=density_rates(0.05, decreasing=0.2, gradient=1), steps=20_000)  # ours
 
     def __init__(

@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 
 from raychains.core import gpus
+from raychains.core.data_root import data_root
 from raychains.core.errors import UserError, require
 from raychains.core.validation import integer, is_int, positive
 from raychains.data import cifar10_c, sets, standin_manifest
 from raychains.data.augment import crop_and_flip, normalise
-from raychains.data.root import data_root
 from raychains.data.source import Resident
 from raychains.evaluation.classification import Classification, OutOfDistribution
 from raychains.evaluation.evaluation import Array, Evaluation
@@ -318,6 +318,7 @@ class MnistMlp(ImageTask):
         hidden: widths of the hidden layers.
     """
 
+    name = "mnist-mlp"
     data, defaults, gpu_format = MNIST, _mnist(0.05), torch.contiguous_format
 
     def __init__(
@@ -343,24 +344,28 @@ class MnistMlp(ImageTask):
 class FashionMnistMlp(MnistMlp):
     """Fashion-MNIST, 28×28 grey images of clothes in 10 classes, under the network of `MnistMlp`."""
 
+    name = "fashion-mnist-mlp"
     data, defaults = FASHION, _mnist(0.05)
 
 
 class MnistCnn(_LeNet):
     """MNIST under a LeNet: two convolutions, three linear layers, 44,426 parameters."""
 
+    name = "mnist-cnn"
     data, defaults = MNIST, _mnist(0.02)
 
 
 class Cifar10ResNet18(_ResNet18):
     """CIFAR-10, 32×32 colour images, 50,000 to learn from, under ResNet-18 with BatchNorm: cSG-MCMC §5.2."""
 
+    name = "cifar10-resnet18"
     data, defaults = CIFAR10, _cifar(CIFAR10)
 
 
 class Cifar100ResNet18(_ResNet18):
     """CIFAR-100, 32×32 colour images in 100 classes, 50,000 to learn from, under ResNet-18 with BatchNorm."""
 
+    name = "cifar100-resnet18"
     data, defaults = CIFAR100, _cifar(CIFAR100)
 
 
@@ -368,12 +373,14 @@ class Cifar10ResNet18Frn(_ResNet18):
     """CIFAR-10 under ResNet-18 with filter response normalisation: nothing depends on the batch, samples have no
     buffers."""
 
+    name = "cifar10-resnet18-frn"
     data, defaults, norm = CIFAR10, _cifar(CIFAR10), "frn"
 
 
 class Cifar10LeNet(_LeNet):
     """CIFAR-10 under a LeNet of 62,006 parameters without BatchNorm: for machines without a GPU."""
 
+    name = "cifar10-lenet"
     # Under bSAM's own ρ of .01 and lr .1 the LeNet errs on 66 % of CIFAR-10 (5,000 images), under these on 41 %.
     data, defaults = CIFAR10, _cifar(CIFAR10, step=0.1, bsam=0.05, bsam_rho=0.001)
 
@@ -381,6 +388,7 @@ class Cifar10LeNet(_LeNet):
 class Cifar100LeNet(_LeNet):
     """CIFAR-100 under a LeNet of 69,656 parameters without BatchNorm."""
 
+    name = "cifar100-lenet"
     data, defaults = CIFAR100, _cifar(CIFAR100, step=0.1, bsam=0.05, bsam_rho=0.001)
 
 
@@ -397,6 +405,7 @@ class Cifar10ResNet20(ImageTask):
         width: channels of the first of three stages. Depth 56 and width 32 are ATMC's network with BatchNorm.
     """
 
+    name = "cifar10-resnet20"
     data, defaults = CIFAR10, _cifar(CIFAR10, step=0.2)
 
     def __init__(
@@ -435,6 +444,7 @@ class Cifar10ResNet20FrnSilu(ImageTask):
         width: channels of the first of three stages; HMC's is 16.
     """
 
+    name = "cifar10-resnet20-frn-silu"
     data = dataclasses.replace(CIFAR10, augmented=False)
     # Step .1 at SGHMC's momentum .1 is as long as .011 at .9; Izmailov et al. run 3e-7 on the sum over 40,960: .0123.
     defaults = Defaults(
@@ -488,6 +498,7 @@ class Cifar10ResNetPlus(ImageTask):
         prior_bias_std: of the biases.
     """
 
+    name = "cifar10-resnetpp56"
     data = CIFAR10
     # Cycles of 50 epochs as in the paper, whose step sizes are unreadable in our text: step sizes and batch are ours.
     defaults = Defaults(

@@ -107,6 +107,7 @@ class LinearRegression(LinearPredictor):
         UserError: a setting out of range.
     """
 
+    name = "linear-regression"
     defaults = density(0.002, lr=density_rates(0.01, decreasing=0.05, gradient=1), steps=20_000)  # ours
 
     def __init__(

@@ -112,6 +112,7 @@ class LogisticRegression(LinearPredictor):
 class Australian(LogisticRegression):
     """Statlog's Australian credit approval: 690 examples, 15 coefficients."""
 
+    name = "blr-australian"
     dataset = "australian"
     defaults = _defaults(4.0, 8.0)
 
@@ -119,6 +120,7 @@ class Australian(LogisticRegression):
 class German(LogisticRegression):
     """Statlog's German credit, numeric version: 1,000 examples, 25 coefficients."""
 
+    name = "blr-german"
     dataset = "german"
     defaults = _defaults(2.5, 5.0)
 
@@ -126,6 +128,7 @@ class German(LogisticRegression):
 class Heart(LogisticRegression):
     """Statlog's heart disease: 270 examples, 14 coefficients."""
 
+    name = "blr-heart"
     dataset = "heart"
     defaults = _defaults(4.0, 6.0)
 

@@ -35,6 +35,7 @@ class Mixture25(LogDensity):
         gradient_noise: standard deviation of Gaussian noise added to the gradient (the authors' code adds 1).
     """
 
+    name = "mixture25"
     dim = 2
     pointwise = True
     # cSG-MCMC §5.1 for SGLD; the other methods' step sizes are ours.

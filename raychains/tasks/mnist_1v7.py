@@ -34,6 +34,7 @@ class OneVersusSeven(ImageTask):
     Source: Li & Zhang 2024 (Entropy-MCMC), §6.2, after Maclaurin & Adams 2015.
     """
 
+    name = "mnist-1v7"
     data = ImageData(name="mnist")
     gpu_format = torch.contiguous_format
     # §6.2: lr .03, batch 64, η 1, T 1 in the authors' code; epochs, prior and the local-entropy steps are ours.

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
+from raychains.core.data_root import root_of
 from raychains.core.errors import UserError, format_error, require
 from raychains.core.validation import integer, is_int
 from raychains.data import standin_manifest
@@ -18,7 +19,6 @@ from raychains.data.prepared.manifest import Rows, manifest_at
 from raychains.data.prepared.order import Part
 from raychains.data.prepared.pictures import image_of
 from raychains.data.prepared.streaming import Central, Streaming
-from raychains.data.root import root_of
 from raychains.evaluation.classification import Classification
 from raychains.evaluation.evaluation import Array, Evaluation
 from raychains.priors import resnet_plus_prior
@@ -150,6 +150,7 @@ class _Central(Classification):
 class ImageNetResNet50(Prepared):
     """ImageNet under torchvision's ResNet-50: cSG-MCMC's Table 3 (120 epochs, 3 cycles, 3 samples each)."""
 
+    name = "imagenet-resnet50"
     model = "resnet50"
     defaults = MappingProxyType(
         {"epochs": 120, "cycles": 3, "samples_per_cycle": 3, "batch_size": 256}
@@ -160,6 +161,7 @@ class ImageNetResNet50(Prepared):
 class ImageNetResNetPlus50(Prepared):
     """ImageNet under ResNet++ of depth 50 with its own prior: ATMC §5.2 (cycles of 20 epochs, batches of 1,024)."""
 
+    name = "imagenet-resnetpp50"
     model, prior = "resnet_plus", resnet_plus_prior()
     defaults = MappingProxyType(
         {"epochs": 120, "cycles": 6, "samples_per_cycle": 1, "batch_size": 1024, "sampler": "atmc"}
@@ -206,6 +208,7 @@ class FolderResNetPlus(FolderTask):
         width: channels of the first of three stages; the network for ImageNet has none to choose.
     """
 
+    name = "imagefolder-resnetpp"
     model, prior = "resnet_plus", resnet_plus_prior()
 
     def __init__(
@@ -225,18 +228,21 @@ class FolderResNetPlus(FolderTask):
 class FolderResNet18(FolderTask):
     """Any prepared set under ResNet-18 for small images."""
 
+    name = "imagefolder-resnet18"
     model = "resnet18"
 
 
 class FolderResNet50(FolderTask):
     """Any prepared set under torchvision's ResNet-50."""
 
+    name = "imagefolder-resnet50"
     model = "resnet50"
 
 
 class FolderLeNet(FolderTask):
     """Any prepared set under a LeNet: a first look."""
 
+    name = "imagefolder-lenet"
     model = "lenet"
 
     def network_settings(self) -> dict[str, Any]:

@@ -41,6 +41,7 @@ class TwoModes(LogDensity):
         UserError: a setting out of range.
     """
 
+    name = "two-modes"
     dim = 2
     # Oracle-sized steps: near the sharp mode's limit of stability, 2/lr = 1/.1².
     defaults = density(

@@ -248,6 +248,7 @@ def _standardised(data: tabular.Targeted, train: Array) -> tuple[torch.Tensor, t
 class Airfoil(UciRegression):
     """Airfoil self-noise: 1,503 examples, 5 inputs, the sound pressure level in decibels."""
 
+    name = "uci-airfoil"
     dataset = "airfoil"
     defaults = _defaults(
         600, 32, sghmc=(0.003, 0.003), sgld=(0.01, 0.03), emcmc=0.01, eta=0.0001, psgld=0.01, ensemble=0.01
@@ -257,6 +258,7 @@ class Airfoil(UciRegression):
 class BikeSharing(UciRegression):
     """Bike sharing by the hour: 17,379 examples, 12 inputs, the number of rented bicycles."""
 
+    name = "uci-bikesharing"
     dataset = "bikesharing"
     defaults = _defaults(
         160, 100, sghmc=(0.003, 0.003), sgld=(0.03, 0.03), emcmc=0.01, eta=0.001, psgld=0.01, ensemble=0.01
@@ -266,6 +268,7 @@ class BikeSharing(UciRegression):
 class Concrete(UciRegression):
     """Concrete compressive strength: 1,030 examples, 8 inputs, megapascals."""
 
+    name = "uci-concrete"
     dataset = "concrete"
     defaults = _defaults(
         900, 32, sghmc=(0.001, 0.001), sgld=(0.01, 0.03), emcmc=0.01, eta=0.0001, psgld=0.01, ensemble=0.01
@@ -275,6 +278,7 @@ class Concrete(UciRegression):
 class Energy(UciRegression):
     """Energy efficiency: 768 examples, 8 inputs, the heating load in kWh/m² (the table's first target)."""
 
+    name = "uci-energy"
     dataset = "energy"
     defaults = _defaults(
         1100, 32, sghmc=(0.0003, 0.003), sgld=(0.001, 0.03), emcmc=0.003, eta=0.0001, psgld=0.01, ensemble=0.01
@@ -284,6 +288,7 @@ class Energy(UciRegression):
 class Yacht(UciRegression):
     """Yacht hydrodynamics: 308 examples, 6 inputs, the residuary resistance per unit weight of displacement."""
 
+    name = "uci-yacht"
     dataset = "yacht"
     defaults = _defaults(
         2800, 32, sghmc=(0.0001, 0.001), sgld=(0.001, 0.01), emcmc=0.001, eta=0.001, psgld=0.01, ensemble=0.01
@@ -293,6 +298,7 @@ class Yacht(UciRegression):
 class Protein(UciRegression):
     """Physicochemical properties of protein tertiary structure: 45,730 examples, 9 inputs, the RMSD in ångström."""
 
+    name = "uci-protein"
     dataset = "protein"
     classic_hidden = (100,)
     defaults = _defaults(

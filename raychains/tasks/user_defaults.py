@@ -11,10 +11,10 @@ from raychains import priors, samplers
 from raychains.core.config import Run
 from raychains.core.errors import renamed, require, unknown_name
 from raychains.core.options import options_of
+from raychains.core.registry import known_names
 from raychains.core.validation import positive
 from raychains.tasks.base import Task
 from raychains.tasks.defaults import SMALL, STEPS, Defaults, Rates, density, density_rates, network_rates
-from raychains.tasks.names import NAMES
 
 OPTIONS = [
     "sampler",
@@ -58,7 +58,7 @@ def defaults_of(name: str, task: Task) -> Defaults:
 def _stated(name: str, task: Task) -> Defaults:
     if isinstance(task.defaults, Defaults):
         # What subclasses of built-in tasks and functions that return one sample is another task.
-        return task.defaults.on(task.num_data) if name in NAMES else _general(task)
+        return task.defaults.on(task.num_data) if name in known_names("task") else _general(task)
     given, mapped = _given(task, task.defaults)
     run = given.pop("sampler", "csghmc")
     method = samplers.method(run)

@@ -16,10 +16,10 @@ from raychains import Task
 from raychains.chain.backward import EAGER, Backward, recorded
 from raychains.chain.chain import Chain
 from raychains.core.config import Run
+from raychains.core.data_root import rooted
 from raychains.core.rng import kept_buffers, set_streams, streams
 from raychains.core.spec import ChainSpec
 from raychains.data import standins
-from raychains.data.root import rooted
 from raychains.planning import methods
 from raychains.tasks.module import FromModule
 from tests.chain.chain_cases import CASES, outcome, run, spec

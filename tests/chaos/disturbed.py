@@ -7,6 +7,7 @@ from typing import Any
 
 from raychains.inference import results
 from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.lease import Lease
 from raychains.orchestration.run.launch import run_chains
 from raychains.planning import Comparison, events
 from raychains.store import RunStore, Storage
@@ -25,7 +26,8 @@ def run_and_check(
     task."""
     root, diary = Storage(folder / "store"), Diary()
     plans.write(folder / "deaths", deaths)
-    outcome = run_chains(comparison, root, ResourceConfig(checkpoint_every=cadence, max_failures=FAILURES), diary)
+    resources = ResourceConfig(checkpoint_every=cadence, max_failures=FAILURES)
+    outcome = run_chains(comparison, root, resources, diary, lease=Lease(root))
     assert not outcome.failed and not outcome.stopped
     store = RunStore(root, "chaos")
     results.write(store, comparison, outcome.views, outcome.seconds)

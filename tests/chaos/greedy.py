@@ -19,6 +19,7 @@ from ray._private.utils import get_used_memory
 from torch import Tensor, nn
 
 from raychains.core.spec import ChainSpec
+from raychains.orchestration.lease import Lease
 from raychains.planning import Comparison
 from raychains.schedules import Cyclical
 from raychains.tasks.mixture import Mixture25
@@ -81,7 +82,8 @@ def main(folder: str) -> None:
     diary = Diary()
     with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as temporary:
         session = connect("local", temp_dir=temporary, cpus=1)
-        outcome = run_chains(comparison, Storage(Path(folder, "store")), ResourceConfig(), diary)
+        root = Storage(Path(folder, "store"))
+        outcome = run_chains(comparison, root, ResourceConfig(), diary, lease=Lease(root))
         session.close()
     print(
         json.dumps(

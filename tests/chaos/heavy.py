@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from raychains.evaluation.evaluation import Array, Evaluation, Metric, Reduced, gather
+from raychains.orchestration.lease import Lease
 from raychains.planning import Comparison
 from raychains.schedules import Cyclical
 from raychains.tasks import Task
@@ -92,7 +93,8 @@ def main(store: str, samples: int) -> None:
 
     with tempfile.TemporaryDirectory(prefix="rc", dir="/tmp") as folder:
         session = connect("local", object_store_memory=OBJECT_STORE, temp_dir=folder, cpus=1)
-        outcome = run_chains(comparison(samples), Storage(Path(store)), ResourceConfig(), NullCallback())
+        root = Storage(Path(store))
+        outcome = run_chains(comparison(samples), root, ResourceConfig(), NullCallback(), lease=Lease(root))
         session.close()
     view = outcome.views[0, 0]
     print(json.dumps({"failed": outcome.failed, "samples": view.samples, **view.metrics[0], "peak": peak_memory()}))

@@ -30,6 +30,7 @@ import raychains as rc
 from raychains.chain import proof
 from raychains.core.spec import ChainSpec
 from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.lease import Lease
 from raychains.orchestration.run.launch import run_chains
 from raychains.planning import events
 from raychains.store import ChainStore, Storage
@@ -172,7 +173,7 @@ def workers(folder: Path, root: Storage, machines: Machines) -> tuple[Cloud, dic
     cloud = Cloud(folder, machines, 2)
     plan = worlds.pair(folder, PAUSE)
     resources = ResourceConfig(checkpoint_every=3600.0, evaluators=1, concurrent=2)
-    outcome = run_chains(plan, root, resources, cloud)
+    outcome = run_chains(plan, root, resources, cloud, lease=Lease(root))
     assert not outcome.failed
     worlds.check_pair(root, plan)
     return cloud, {}
@@ -239,7 +240,7 @@ def evaluators(folder: Path, root: Storage, machines: Machines) -> tuple[Cloud, 
     plan = comparison(task, chains=2, steps=1200, block=100, lanes=100)
     there, beside = (next(n["NodeID"] for n in ray.nodes() if label in n["Resources"]) for label in cloud.labels)
     resources = ResourceConfig(checkpoint_every=3600.0, evaluators=2, concurrent=2, stall_timeout=SECONDS)
-    outcome = run_chains(plan, root, resources, cloud, workers=Placed(there, beside))
+    outcome = run_chains(plan, root, resources, cloud, lease=Lease(root), workers=Placed(there, beside))
     assert stored_hashes(root, plan) == undisturbed_hashes(plan, task)
     [view] = outcome.views.values()
     on = Counter((folder / "predictions").read_text().split())

@@ -13,6 +13,7 @@ from typing import Any
 from raychains.orchestration.cluster import session
 from raychains.orchestration.cluster.ray_workers import RayWorkers
 from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.lease import Lease
 from raychains.orchestration.run.launch import run_chains
 from raychains.planning import events
 from raychains.tasks.mixture import Mixture25
@@ -29,7 +30,7 @@ def main(folder: Path, temporary: str) -> dict[str, Any]:
         until(asked.grows, "the autoscaler's first report")
         placement = ResourceConfig(gpus_per_worker=1, evaluators=1)
         room = placement.slots(asked).room()
-        outcome = run_chains(plan, root(folder), placement, diary)
+        outcome = run_chains(plan, root(folder), placement, diary, lease=Lease(root(folder)))
         nodes = asked.nodes()
     return {
         "room": room,

@@ -125,7 +125,8 @@ def ended(folder: Path, **placement: Any) -> str:
     """The one line with which a run ends of which no chain could run."""
     plan = comparison(Gated(str(folder / "first"), AT), chains=1, steps=STEPS)
     try:
-        run_chains(plan, root(folder / "never"), ResourceConfig(evaluate=False, **placement), Diary())
+        never, resources = root(folder / "never"), ResourceConfig(evaluate=False, **placement)
+        run_chains(plan, never, resources, Diary(), lease=Lease(never))
     except UserError as error:
         return str(error)
     return ""

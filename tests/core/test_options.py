@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import json
+import pkgutil
 import pydoc
 import subprocess
 import sys
@@ -17,6 +19,8 @@ import pytest
 import torch
 
 import raychains as rc
+from raychains import tasks
+from raychains.callbacks import NAMES as CALLBACKS
 from raychains.cli import COMMANDS, main
 from raychains.core import config, registry
 from raychains.core.errors import UserError, near_miss
@@ -24,7 +28,6 @@ from raychains.core.options import Option, make, on_command_line, options_of
 from raychains.planning.presets.named import PRESETS
 from raychains.samplers import METHODS
 from raychains.schedules import KINDS
-from raychains.tasks import NAMES
 
 ROOT = Path(__file__).parents[2]
 CALLS = {"run": config.Run, "compare": config.Compare, "sweep": config.Sweep}
@@ -201,7 +204,11 @@ def test_short_names_of_options(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_names_that_are_known_before_torch_are_those_of_the_registries() -> None:
-    names = {"task": NAMES, "sampler": METHODS, "schedule": KINDS, "preset": PRESETS}
+    modules = [importlib.import_module(f"{tasks.__name__}.{m.name}") for m in pkgutil.iter_modules(tasks.__path__)]
+    kinds = [k for m in modules for k in vars(m).values() if isinstance(k, type) and issubclass(k, rc.Task)]
+    stated = {vars(k)["name"]: f"{k.__module__}:{k.__qualname__}" for k in kinds if "name" in vars(k)}
+    assert stated == tasks.NAMES
+    names = {"task": stated, "sampler": METHODS, "schedule": KINDS, "preset": PRESETS, "callback": CALLBACKS}
     assert set(names) == set(registry.NAMES_WRITTEN)
     for option, known in names.items():
         assert sorted(registry.known_names(option)) == sorted(known)

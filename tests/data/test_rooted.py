@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from raychains.core.data_root import data_root, root_of, rooted
 from raychains.data import fetch, sets
-from raychains.data.root import data_root, root_of, rooted
 from tests.checks import refused
 
 

@@ -42,9 +42,9 @@ from benchmarks import chain as benchmark
 from raychains import tasks
 from raychains.chain.chain import Chain
 from raychains.core import gpus
+from raychains.core.data_root import rooted
 from raychains.core.spec import ChainSpec
 from raychains.data import standins
-from raychains.data.root import rooted
 from raychains.samplers import BSAM, MCLMC, SAM, SWAG, AdamW, EntropySGD, EntropySGLD, LastLayerLaplace
 from tests.chain.chain_cases import CASES, SAMPLERS, TASKS, outcome, resumed_elsewhere, run, spec
 from tests.gpu import packed, runs

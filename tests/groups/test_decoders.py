@@ -10,6 +10,7 @@ import pytest
 
 from raychains.api.drivers import resources_of
 from raychains.core.config import Run
+from raychains.orchestration.lease import Lease
 from raychains.orchestration.run.launch import run_chains
 from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage
@@ -52,7 +53,7 @@ def test_a_run_with_a_decoder_that_is_killed_has_the_samples_of_a_chain_alone(
     listener = Killing(30, beside_the_chain)
     plan = default_arms.run(options).comparison
     placed = replace(resources_of(options), evaluate=False)
-    outcome = run_chains(plan, Storage(store), placed, listener)
+    outcome = run_chains(plan, Storage(store), placed, listener, lease=Lease(Storage(store)))
     assert listener.killed and not outcome.failed and outcome.samples == 2
     assert stored_hashes(store, plan) == undisturbed_hashes(plan)
     (digest,) = plan.chains()

@@ -23,6 +23,7 @@ from raychains.core.sample import Sample, tensors_sha256
 from raychains.core.spec import ChainSpec
 from raychains.orchestration.chains.chain_worker import ChainWorker
 from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.lease import Lease
 from raychains.orchestration.run import resource_wait
 from raychains.orchestration.run.launch import driver_of, run_chains
 from raychains.orchestration.run.outcome import DriverOutcome
@@ -39,7 +40,8 @@ def drive(
     plan: Comparison, folder: Path, diary: Diary | None = None, workers: ThreadWorkers | None = None, **resources: Any
 ) -> DriverOutcome:
     """A run on threads, or on Ray without them."""
-    return run_chains(plan, root(folder), ResourceConfig(**resources), diary or Diary(), workers=workers)
+    store = root(folder)
+    return run_chains(plan, store, ResourceConfig(**resources), diary or Diary(), lease=Lease(store), workers=workers)
 
 
 def test_more_chains_than_slots_queue_and_give_the_samples_of_undisturbed_chains(
@@ -71,7 +73,7 @@ def test_any_number_of_claims_may_be_refused_in_a_row(
 ) -> None:
     """As when the storage is away, or another driver has finished them all."""
     plan, folder = comparison(Mixture25(), chains=1500, steps=4), root(tmp_path)
-    driver = driver_of(plan, folder, ResourceConfig(), Diary(), workers=threads)
+    driver = driver_of(plan, folder, ResourceConfig(), Diary(), lease=Lease(folder), workers=threads)
     refused: list[str] = []
     monkeypatch.setattr(driver.sampling._peers, "claim", lambda digest, about: refused.append(digest))
     driver.sampling.handle(coordinator.SlotReady(0))
@@ -80,7 +82,8 @@ def test_any_number_of_claims_may_be_refused_in_a_row(
 
 def test_samples_that_nobody_evaluates_are_not_kept_in_memory(tmp_path: Path, threads: ThreadWorkers) -> None:
     plan = comparison(Mixture25(), chains=2, steps=200)
-    driver = driver_of(plan, root(tmp_path), ResourceConfig(evaluate=False), Diary(), workers=threads)
+    folder = root(tmp_path)
+    driver = driver_of(plan, folder, ResourceConfig(evaluate=False), Diary(), lease=Lease(folder), workers=threads)
     assert driver.run().samples > 0
     assert all(pooled.ref is None for pooled in driver.sampling._pool.select())
 
@@ -183,7 +186,8 @@ def test_evaluation_works_while_chains_still_run(tmp_path: Path, threads: Thread
 def test_workers_that_never_come_up_end_the_run_with_their_reason(tmp_path: Path, threads: ThreadWorkers) -> None:
     plan = comparison(Mixture25(), chains=1, steps=100)
     resources = ResourceConfig(max_failures=1, evaluate=False)
-    driver = driver_of(plan, root(tmp_path), resources, Diary(), workers=threads)
+    folder = root(tmp_path)
+    driver = driver_of(plan, folder, resources, Diary(), lease=Lease(folder), workers=threads)
     workers = driver.sampling.workers
     workers.config = replace(workers.config, store="carrier-pigeon://nowhere")  # every worker fails as it starts
     with pytest.raises(RaychainsError, match=r"2 workers in a row died before they were up.*"):

@@ -14,6 +14,7 @@ import pytest
 
 from raychains.inference.predictive import Predictive, Selection, select
 from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.lease import Lease
 from raychains.orchestration.run.evaluator_pool import Evaluators
 from raychains.orchestration.run.launch import evaluate_run, evaluate_views
 from raychains.orchestration.run.outcome import DriverOutcome
@@ -44,7 +45,7 @@ class World:
     def evaluate(self, kinds: Sequence[str] = (), requests: Sequence[Request] = (), **more: Any) -> list[ViewResult]:
         outcome = evaluate_views(
             more.pop("comparison", self.comparison), self.root, PLACEMENT, NullCallback(), more.pop("split", "test"),
-            kinds, requests, evaluators=self.evaluators, **more,
+            kinds, requests, lease=Lease(self.root), evaluators=self.evaluators, **more,
         )  # fmt: skip
         assert not outcome.views and not outcome.stopped
         return list(outcome.requested)
@@ -182,7 +183,7 @@ def test_a_run_keeps_what_its_policy_says_and_finds_the_same(
     shutil.copytree(world.folder / "chains", tmp_path / "chains")
     root, placement = Storage(tmp_path), replace(PLACEMENT, keep_predictions=policy)
     evaluators = Evaluators.of(world.comparison, root, placement, workers=ThreadWorkers())
-    outcome = evaluate_run(world.comparison, root, placement, NullCallback(), evaluators=evaluators)
+    outcome = evaluate_run(world.comparison, root, placement, NullCallback(), lease=Lease(root), evaluators=evaluators)
     assert len(list(tmp_path.glob("predictions/*/*"))) == (8 if kept else 0) and outcome.requested == []
     result = outcome.views[0, 0]
     assert result.request == Request(arm=0, group=0, view=ALL)
@@ -197,7 +198,8 @@ def test_an_unfinished_chain_leaves_its_arm_out_unless_the_run_dropped_it(world:
     diary = Diary()
 
     def drive(dropped: set[str]) -> DriverOutcome:
-        return evaluate_run(plan, world.root, PLACEMENT, diary, dropped=dropped, evaluators=world.evaluators)
+        how = {"lease": Lease(world.root), "dropped": dropped, "evaluators": world.evaluators}
+        return evaluate_run(plan, world.root, PLACEMENT, diary, **how)
 
     assert not drive(set()).views and not diary.of(events.ViewDone)
     found = drive({third}).views[0, 0]

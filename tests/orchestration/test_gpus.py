@@ -74,6 +74,7 @@ from pathlib import Path
 import ray
 import raychains as rc
 from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.lease import Lease
 from raychains.orchestration.run.launch import run_chains
 from raychains.store import Storage
 from tests.cluster.tasks import Gated, places
@@ -81,7 +82,8 @@ from tests.orchestration.worlds import Diary, comparison
 ray.init("local", num_cpus=2, num_gpus=2, object_store_memory=80_000_000, include_dashboard=False, log_to_driver=False)
 folder = Path(sys.argv[1])
 plan = comparison(Gated(str(folder), -1), chains=2, steps=300)
-run_chains(plan, Storage(str(folder / "store")), ResourceConfig(gpus_per_worker=0.5, evaluate=False), Diary())
+root = Storage(str(folder / "store"))
+run_chains(plan, root, ResourceConfig(gpus_per_worker=0.5, evaluate=False), Diary(), lease=Lease(root))
 run = sorted(place["gpus"] for place in places(folder))
 rc.sweep(
     task="tests.sweeps.tasks:Placed", task_settings={"folder": str(folder), "pause": 0.0},

@@ -11,6 +11,7 @@ import pytest
 from raychains.core.config import Compare
 from raychains.inference.predictive import Predictive, select
 from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.lease import Lease
 from raychains.orchestration.run.evaluator_pool import Evaluators
 from raychains.orchestration.run.launch import evaluate_views
 from raychains.planning.events import NullCallback
@@ -29,7 +30,7 @@ def test_every_arm_is_what_its_own_samples_give(tmp_path: Path, preset: str, thr
     root, kinds = Storage(tmp_path), ("all", "samples")
     with Evaluators.of(result.comparison, root, placement, workers=threads) as evaluators:
         outcome = evaluate_views(
-            result.comparison, root, placement, NullCallback(), "test", kinds, evaluators=evaluators
+            result.comparison, root, placement, NullCallback(), "test", kinds, lease=Lease(root), evaluators=evaluators
         )
     views = {(v.key.arm, v.request.view.name): v for v in outcome.requested}
     for a, arm in enumerate(result.comparison.arms):

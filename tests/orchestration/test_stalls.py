@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.lease import Lease
 from raychains.orchestration.run.launch import run_chains
 from raychains.planning import events
 from raychains.store import ChainStore
@@ -34,7 +35,7 @@ class Watching(Diary):
 def test_a_chain_in_a_step_that_never_returns_is_taken_up_by_another_worker(tmp_path: Path) -> None:
     plan, diary = comparison(Hanging(str(tmp_path), at=250, pause=0.01), chains=1, steps=400, block=50), Watching()
     resources = ResourceConfig(checkpoint_every=0.2, stall_timeout=1.0)
-    outcome = run_chains(plan, root(tmp_path), resources, diary)
+    outcome = run_chains(plan, root(tmp_path), resources, diary, lease=Lease(root(tmp_path)))
     assert not outcome.failed and stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())
     [digest] = plan.chains()
     # On a busy machine it may be told, too, that the worker is slow to come up: that has no digest.
@@ -56,7 +57,7 @@ def test_a_chain_whose_storage_does_not_answer_is_named_and_keeps_its_worker(tmp
 
     plan, diary = comparison(Mute(str(trouble), pause=0.01), chains=1, steps=600, block=50), Watching(react)
     resources = ResourceConfig(checkpoint_every=0.2, stall_timeout=1.0)
-    outcome = run_chains(plan, root(tmp_path), resources, diary)
+    outcome = run_chains(plan, root(tmp_path), resources, diary, lease=Lease(root(tmp_path)))
     assert not outcome.failed and stored_hashes(root(tmp_path), plan) == undisturbed_hashes(plan, Mixture25())
     [stalled, *_] = [event for event in diary.of(events.Stalled) if event.digest is not None]
     assert "taken" in stalled.reason, "its last checkpoint, or its samples"

@@ -25,6 +25,7 @@ from raychains.orchestration.cluster import ray_private
 from raychains.orchestration.cluster.ray_workers import RayWorkers
 from raychains.orchestration.cluster.resource_config import ResourceConfig, Slots
 from raychains.orchestration.cluster.worker_pool import WorkerPool
+from raychains.orchestration.lease import Lease
 from raychains.orchestration.run.chain_workers import ChainWorkers, Waiting
 from raychains.orchestration.run.evaluation_worker import EvaluationWorker
 from raychains.orchestration.run.evaluator_pool import Evaluators
@@ -51,7 +52,8 @@ class World:
         self.root, self.pool = Storage(folder / "store"), WorkerPool("test")
 
     def drive(self, plan: Comparison, diary: Diary | None = None, **placement: Any) -> DriverOutcome:
-        return run_chains(plan, self.root, ResourceConfig(**ONE, **placement), diary or Diary(), workers=self.pool)
+        resources, lease = ResourceConfig(**ONE, **placement), Lease(self.root)
+        return run_chains(plan, self.root, resources, diary or Diary(), lease=lease, workers=self.pool)
 
     def pids(self, plan: Comparison) -> set[int]:
         """The processes that last ran a comparison's chains."""

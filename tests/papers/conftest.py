@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from raychains.core.data_root import rooted
 from raychains.data import standins
 from raychains.data.prepared import local_preparation
-from raychains.data.root import rooted
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from raychains import schedules
-from raychains.data.root import rooted
+from raychains.core.data_root import rooted
 from raychains.papers import plan_status
 from raychains.papers.csgmcmc import cifar, fig3a, fig3b, fig3c, table1, table2, table3
 from raychains.planning.presets.named import named

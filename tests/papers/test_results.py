@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from raychains.core.config import Compare
-from raychains.data.root import rooted
+from raychains.core.data_root import rooted
 from raychains.papers import pages, plan_status
 from raychains.papers.claims import VERDICTS
 from raychains.papers.pages import Folder

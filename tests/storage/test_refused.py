@@ -148,8 +148,9 @@ def sampled(folder: Path, threads: ThreadWorkers, refuse: Callable[[], None]) ->
     breaking = threading.Thread(target=later, daemon=True)
     breaking.start()
     plan = comparison(Mixture25(), chains=4, steps=40_000, block=50)
+    resources, own = ResourceConfig(checkpoint_every=0.2), root(folder)
     said_at_once(
-        lambda: run_chains(plan, root(folder), ResourceConfig(checkpoint_every=0.2), Diary(), workers=threads),
+        lambda: run_chains(plan, own, resources, Diary(), lease=Lease(own), workers=threads),
         str(store),
     )
     breaking.join()

@@ -48,7 +48,7 @@ def driver_of(
     resources: ResourceConfig,
     callback: Callback,
     *,
-    lease: Lease | None = None,
+    lease: Lease,
     workers: Workers | None = None,
     clock: Clock = CLOCK,
     trial: Trial | None = None,
@@ -56,12 +56,11 @@ def driver_of(
     """Return a driver that is about to run a comparison's unfinished chains and to evaluate all of its views.
 
     Args:
-        lease: this driver's among the store's; without one it is unknown to the others.
+        lease: this driver's among the store's.
         workers: where actors run; on Ray, which must be connected, without it.
         trial: of a user's task, which the first worker repeats before it runs a chain.
     """
     workers = on_ray(workers)
-    lease = lease if lease is not None else Lease(root)
     specs = comparison.chains()
     samples, seconds, steps = _stored(root, comparison)
     slots = resources.slots(workers).with_largest_shares(len(specs.keys() - seconds.keys()))
@@ -99,7 +98,7 @@ def evaluate_run(
     resources: ResourceConfig,
     callback: Callback,
     *,
-    lease: Lease | None = None,
+    lease: Lease,
     dropped: Collection[str] = (),
     evaluators: Evaluators,
     views: Callable[[Mapping[tuple[int, int], Sequence[Member]]], Sequence[Request]] | None = None,
@@ -113,7 +112,6 @@ def evaluate_run(
         evaluators: of the caller, who ends them.
         views: gives the views to evaluate from the samples by (arm, group); without it that of all samples of each.
     """
-    lease = lease if lease is not None else Lease(root)
     slots = resources.slots(evaluators.workers, run_chains=False)
     samples, seconds, steps = _stored(root, comparison)
     requested = None
