@@ -164,8 +164,8 @@ def check_used(options: Sampling, presets: Mapping[str, MethodPreset], kinds_cho
     heated = any(per_sampler.value(options, "temperature", name) for name in presets)
     if heated and all(kind.noisy_counterpart is not None for kind in kinds):
         raise UserError(f"temperature must be 0 for {text}, got {options.temperature}: no noise is injected")
-    settings_parser.check_known("sampler_settings", options.sampler_settings, kinds)
     found = {kind: schedules.KINDS.find(kind) for kind in kinds_chosen}
+    settings_parser.check_known("sampler_settings", options.sampler_settings, kinds)
     settings_parser.check_known("schedule_settings", options.schedule_settings, found.values())
     for name, having in OF_SCHEDULES.items():
         given = getattr(options, name)

@@ -143,9 +143,11 @@ def settings_of(
         options, early_stop = ensemble_start.stopping_early(options, early_stop)
         ensemble, halve = None, False
     of_all, options = options, per_sampler.chosen(options, sampler)
-    optimiser = samplers.KINDS[method.kind].noisy_counterpart is not None
     held_out = early_stop.held_out(task.num_data) if early_stop is not None and not task.low_dimensional else 0
     texts = options.prior or (base.prior if options.weight_decay is None else ())
+    prior = priors.read(texts) if texts else None
+    lr = layered(options.lr, base.rate(schedule, method.kind), method.settings.get("lr"))
+    optimiser = samplers.KINDS[method.kind].noisy_counterpart is not None
     repeats = layered(options.repeats, base.repeats)
     lengths = _lengths(options, base, task, method, task.num_data - held_out, halve)
     return MethodSettings(
@@ -162,9 +164,9 @@ def settings_of(
         examples=task.num_data - held_out,
         lengths=lengths,
         stages=_stages(options, base, method, schedule, lengths),
-        lr=layered(options.lr, base.rate(schedule, method.kind), method.settings.get("lr")),
+        lr=lr,
         temperature=0.0 if optimiser else layered(options.temperature, base.temperature),
-        prior=priors.read(texts) if texts else None,
+        prior=prior,
         repeats=repeats,
         lanes=layered(options.lanes, repeats) if task.supports_lanes else 1,
     )

@@ -70,7 +70,9 @@ def kind_of(name: str) -> Callable[..., Task]:
         UserError: an unknown name, or nothing that makes a task at the path.
     """
     check_name("task", name)
-    return _checked(load("task", _path(name)), _path(name))
+    path = _path(name)
+    found = load("task", path)
+    return _checked(found, path)
 
 
 def _path(name: str) -> str:
@@ -156,20 +158,20 @@ def construct(path: str, settings: Mapping[str, Any]) -> Task:
     return _constructed(_checked(load("task", path), path), path, settings)
 
 
-def _constructed(make: Callable[..., Task], path: str, settings: Mapping[str, Any]) -> Task:
+def _constructed(kind: Callable[..., Task], path: str, settings: Mapping[str, Any]) -> Task:
     for name in ("kind", "revision", "fingerprint"):
         if name in settings:
             raise UserError(f"task {path}: an argument cannot be called {name!r}, which a spec has already: rename it")
     settings = dict(settings)
     held: dict[str, Any] = {"val_split": 0.0, "split_seed": 0}
-    if not takes(make, "val_split"):
+    if not takes(kind, "val_split"):
         held = {name: settings.pop(name, default) for name, default in held.items()}
     try:
-        task = make(**settings)
+        task = kind(**settings)
     except UserError:
         raise
     except (Exception, SystemExit) as error:
-        ours = is_ours(make.__module__)
+        ours = is_ours(kind.__module__)
         if isinstance(error, TypeError) and (ours or not _inside(error)):
             raise UserError(f"task {path}: {error}") from None
         if ours:
@@ -177,7 +179,7 @@ def _constructed(make: Callable[..., Task], path: str, settings: Mapping[str, An
         raise UserError(f"task {path} raised {format_error(error, kind=True)}") from None
     if not isinstance(task, Task):
         raise UserError(f"task {path} must return a raychains.Task, got {type(task).__name__}")
-    if not isinstance(make, type) or type(task).settings is Task.settings:
+    if not isinstance(kind, type) or type(task).settings is Task.settings:
         task.origin = (path, settings)
     return task.holding_out(**held)
 
