@@ -161,17 +161,17 @@ def check_used(options: Sampling, presets: Mapping[str, MethodPreset], kinds_cho
     if options.momentum is not None and not any("momentum" in settings_parser.names_of(k) for k in kinds):
         having = ", ".join(k for k, c in samplers.KINDS.items() if "momentum" in settings_parser.names_of(c))
         raise UserError(f"momentum must be left out for {text}, got {options.momentum}: {having} have it")
-    heated = any(per_sampler.value(options, "temperature", name) for name in presets)
+    heated = any(per_sampler.chosen(options, name).temperature for name in presets)
     if heated and all(kind.noisy_counterpart is not None for kind in kinds):
         raise UserError(f"temperature must be 0 for {text}, got {options.temperature}: no noise is injected")
     found = {kind: schedules.KINDS.find(kind) for kind in kinds_chosen}
     settings_parser.check_known("sampler_settings", options.sampler_settings, kinds)
     settings_parser.check_known("schedule_settings", options.schedule_settings, found.values())
-    for name, having in OF_SCHEDULES.items():
+    for name, reading in OF_SCHEDULES.items():
         given = getattr(options, name)
-        if given is not None and found.keys().isdisjoint(having):
+        if given is not None and found.keys().isdisjoint(reading):
             text = f"schedule{'s' * (len(found) > 1)} {', '.join(found)}"
-            raise UserError(f"{name} must be left out for {text}, got {given}: it is an option of {', '.join(having)}")
+            raise UserError(f"{name} must be left out for {text}, got {given}: it is an option of {', '.join(reading)}")
 
 
 def check_total(chains: int) -> None:

@@ -62,9 +62,9 @@ def stopping_early(options: Options, preset: EarlyStop) -> tuple[Options, EarlyS
     others: dict[str, Any] = {}
     start = ensemble_start(options.init_from)
     if start is not None:
-        for name in PER_SAMPLER:
-            text = isinstance(getattr(options, name), str)
-            others[name] = per_sampler.value(options, name, METHOD) if text else None
+        own = per_sampler.chosen(options, METHOD)
+        by_sampler = {name for name in PER_SAMPLER if isinstance(getattr(options, name), str)}
+        others |= {name: getattr(own, name) if name in by_sampler else None for name in PER_SAMPLER}
         others |= {"init_from": None, "epochs": start.epochs, "thinning": None, "samples_per_cycle": None}
         others |= {"sample_only": (), "sampler_settings": ()}
         preset = dataclasses.replace(preset, patience=start.patience or preset.patience)

@@ -179,7 +179,7 @@ def resolve(
         threads=options.cpus_per_chain,
         lanes=s.lanes,
         block_draws=BLOCK_DRAWS if task.low_dimensional else 0,
-        batchnorm=options.batchnorm or fitting,
+        batchnorm=options.batchnorm or fitting,  # type: ignore[arg-type]
         precision=options.precision,  # type: ignore[arg-type]
         compile=options.compile,  # type: ignore[arg-type]
         exact=options.exact and not options.fast and options.compile == "none",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from raychains import samplers, schedules
-from raychains.core.config import Compare, Run, Sampling
+from raychains.core.config import Compare, Run
 from raychains.core.errors import UserError
 from raychains.planning import compatible, methods
 from raychains.planning.presets import arms
@@ -58,8 +58,7 @@ def compare(options: Compare, task: Task | None = None) -> Planned:
     kinds = [schedules.KINDS.find(name).kind for name in options.schedule]
     presets = {name: samplers.method(name) for name in chosen}
     columns = [(name, column) for name, preset in presets.items() for column in _columns(table, preset, kinds)]
-    compatible.check_used(options, presets, [column.schedule for _, column in columns])
-    return _plan(options, options.task, task, columns)
+    return _plan(options, task, presets, columns)
 
 
 def _columns(table: Iterable[_Column], method: MethodPreset, kinds: Sequence[str]) -> list[_Column]:
@@ -84,20 +83,22 @@ def run(options: Run, task: Task | None = None) -> Planned:
     if options.schedule is not None and not method.takes(schedule):
         allowed = "one without cycles" if method.early_stop is not None else method.schedule
         raise UserError(f"schedule must be {allowed} for {sampler}, got {options.schedule!r}")
-    compatible.check_used(options, {sampler: method}, [schedule])
-    return _plan(options, options.task, task, [(sampler, _Column(schedule, True))])
+    return _plan(options, task, {sampler: method}, [(sampler, _Column(schedule, True))])
 
 
-def _plan(options: Sampling, name: str, task: Task, columns: Iterable[tuple[str, _Column]]) -> Planned:
+def _plan(
+    options: Run | Compare, task: Task, presets: Mapping[str, MethodPreset], columns: Sequence[tuple[str, _Column]]
+) -> Planned:
+    compatible.check_used(options, presets, [column.schedule for _, column in columns])
     made: list[MethodArm] = []
     for sampler, column in columns:
         if not column.parallel and options.chains == 1:
             continue  # the parallel arm is the single one
         method = methods.resolve(
-            options, task=task, name=name, sampler=sampler, schedule=column.schedule, halve=column.halve
+            options, task=task, name=options.task, sampler=sampler, schedule=column.schedule, halve=column.halve
         )
         chains = options.chains if column.parallel else 1
-        label = f"{method.preset.label_under(column.schedule)}, {chains} chain{'s' * (chains > 1)}"
+        label = f"{presets[sampler].label_under(column.schedule)}, {chains} chain{'s' * (chains > 1)}"
         own_name = sampler.startswith("snapshot") or method.spec.early_stop is not None
         family = sampler if own_name else method.spec.sampler.kind
         # The published figures hold for the paper's own settings: four chains of 50,000 steps.
@@ -114,7 +115,7 @@ def _plan(options: Sampling, name: str, task: Task, columns: Iterable[tuple[str,
                 published={"modes": value} if value else {},
             )
         )
-    return arms.planned(name, made)
+    return arms.planned(options.task, made)
 
 
 def _distinct(field: str, values: Sequence[str]) -> None:
