@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 
 from raychains import samplers, schedules
-from raychains.chain import last_layer, planned_network
+from raychains.chain import last_layer
 from raychains.core.config import MOST_CHAINS, Sampling
 from raychains.core.errors import UserError, require
 from raychains.core.spec import Part
@@ -46,8 +46,6 @@ def check(s: MethodSettings, sampler: Part) -> None:
         for rule in rules(s):
             require(*rule)
     check_decay(s.task, sampler.settings.get("weight_decay", 0.0))
-    if s.prior is not None and (s.options.init_from is None or not s.options.sample_only):
-        planned_network.check_prior(s.task, s.prior, s.prior_text)
 
 
 def _of_density(s: MethodSettings) -> Iterator[Rule]:

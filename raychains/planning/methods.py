@@ -166,6 +166,8 @@ def resolve(
     fitting = "keep" if s.kind.statistics_fit else "reestimate"
     start, members = _start(s)
     options, lengths = s.options, s.lengths
+    if s.prior is not None and (options.init_from is None or not options.sample_only):
+        planned_network.check_prior(task, s.prior, s.prior_text)
     spec = ChainSpec(
         task=task.spec(),
         sampler=part,
