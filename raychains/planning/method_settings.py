@@ -4,6 +4,7 @@ task's."""
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,11 +12,13 @@ from typing import Any, TypeGuard
 
 from raychains import priors, samplers, schedules
 from raychains.core.config import Sampling
-from raychains.core.spec import EarlyStop
+from raychains.core.spec import EarlyStop, Part
+from raychains.core.user_code import source_of
 from raychains.planning import ensemble_start, per_sampler, settings_parser
 from raychains.planning.ensemble_start import EnsembleStart
 from raychains.priors import Gaussian, Prior
 from raychains.samplers import MethodPreset, Sampler
+from raychains.schedules.schedule import steps_in
 from raychains.tasks import Task
 from raychains.tasks.defaults import Defaults
 from raychains.tasks.user_defaults import defaults_of
@@ -206,6 +209,31 @@ def _stages(options: Sampling, base: Defaults, method: MethodPreset, schedule: s
         samples_per_cycle=base.samples_per_cycle and own.get("samples_per_cycle", base.samples_per_cycle),
         burn_in=layered(options.burn_in, None if schedule == "cyclical" else of_method),
     )
+
+
+def sampler_of(s: MethodSettings) -> Part:
+    """Return the sampler with every setting resolved, so that a later change of a default changes no spec."""
+    kind, method, base, options = s.kind, s.method, s.base, s.options
+    names = settings_parser.names_of(kind)
+    values: dict[str, Any] = {n: inspect.signature(kind).parameters[n].default for n in names}
+    values["num_data"] = s.examples
+    values["weight_decay"] = layered(options.weight_decay, base.weight_decay)
+    if s.prior is not None:
+        values["weight_decay"] = 1 / (s.examples * s.prior.std**2) if everywhere(s.prior) else 0.0
+    if "momentum" in names and values["momentum"] is inspect.Parameter.empty:
+        values["momentum"] = base.momentum
+    if "collect_every" in names:
+        values["collect_every"] = s.lengths.steps_per_epoch
+    if method.tuned:
+        values["tune"] = steps_in(method.tuned, s.lengths.steps)
+    values.update(base.sampler_settings.get(method.kind, {}))
+    values.update(method.settings.get("sampler_settings", {}))
+    if "momentum" in names and options.momentum is not None:
+        values["momentum"] = options.momentum
+    values.update(s.of_sampler)
+    omitted = kind.omitted_defaults
+    values = {n: settings_parser.as_float(kind, n, v) for n, v in values.items() if n not in omitted or v != omitted[n]}
+    return Part(kind=method.kind, revision=kind.revision, settings=values, source=source_of(kind))
 
 
 def everywhere(prior: Prior) -> TypeGuard[Gaussian]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -18,14 +16,12 @@ from raychains.chain.precision import check_task, not_exact
 from raychains.core.config import Run, Sampling
 from raychains.core.errors import require
 from raychains.core.spec import ChainSpec, Part
-from raychains.core.user_code import source_of
 from raychains.planning import compatible, ensemble_start, execution, settings_parser
-from raychains.planning.method_settings import MethodSettings, everywhere, layered, settings_of
+from raychains.planning.method_settings import MethodSettings, everywhere, sampler_of, settings_of
 from raychains.planning.schedule_settings import schedule_of
 from raychains.priors import Gaussian
 from raychains.samplers import MethodPreset
 from raychains.schedules import Schedule
-from raychains.schedules.schedule import steps_in
 from raychains.tasks import Task, splits
 from raychains.tasks.defaults import Defaults
 
@@ -157,7 +153,7 @@ def resolve(
         UserError: a setting out of range, or settings that do not fit together.
     """
     s = settings_of(options, task=task, name=name, sampler=sampler, schedule=schedule, halve=halve)
-    part = _sampler(s)
+    part = sampler_of(s)
     compatible.check(s, part)
     made = schedule_of(s, part.settings.get("tune", 0))
     parameter = torch.nn.Parameter(torch.zeros(1))
@@ -208,31 +204,6 @@ def resolve(
         groups=s.repeats // s.lanes,
         members=members,
     )
-
-
-def _sampler(s: MethodSettings) -> Part:
-    """Return the sampler with every setting resolved, so that a later change of a default changes no spec."""
-    kind, method, base, options = s.kind, s.method, s.base, s.options
-    names = settings_parser.names_of(kind)
-    values: dict[str, Any] = {n: inspect.signature(kind).parameters[n].default for n in names}
-    values["num_data"] = s.examples
-    values["weight_decay"] = layered(options.weight_decay, base.weight_decay)
-    if s.prior is not None:
-        values["weight_decay"] = 1 / (s.examples * s.prior.std**2) if everywhere(s.prior) else 0.0
-    if "momentum" in names and values["momentum"] is inspect.Parameter.empty:
-        values["momentum"] = base.momentum
-    if "collect_every" in names:
-        values["collect_every"] = s.lengths.steps_per_epoch
-    if method.tuned:
-        values["tune"] = steps_in(method.tuned, s.lengths.steps)
-    values.update(base.sampler_settings.get(method.kind, {}))
-    values.update(method.settings.get("sampler_settings", {}))
-    if "momentum" in names and options.momentum is not None:
-        values["momentum"] = options.momentum
-    values.update(s.of_sampler)
-    omitted = kind.omitted_defaults
-    values = {n: settings_parser.as_float(kind, n, v) for n, v in values.items() if n not in omitted or v != omitted[n]}
-    return Part(kind=method.kind, revision=kind.revision, settings=values, source=source_of(kind))
 
 
 def _start(s: MethodSettings) -> tuple[Start, Method | None]:

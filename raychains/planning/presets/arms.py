@@ -120,7 +120,7 @@ def arms_of(preset: Preset, options: Compare, task: Task | None = None) -> Plann
         UserError: a setting out of range.
     """
     presets = {variant.sampler: samplers.method(variant.sampler) for variant in preset.variants}
-    kinds = [_schedule(preset, variant, presets[variant.sampler]) for variant in preset.variants]
+    kinds = [schedule_of(preset, variant, presets[variant.sampler]) for variant in preset.variants]
     common = _over(options, {n: v for n, v in preset.options.items() if n in SETTINGS or _left_out(options, n)})
     compatible.check_used(common, presets, kinds)
     tasks: dict[Any, Task] = {}
@@ -148,7 +148,8 @@ def arms_of(preset: Preset, options: Compare, task: Task | None = None) -> Plann
     return planned(preset.task, made, notes=[f"preset {preset.name}: {preset.about}"])
 
 
-def _schedule(preset: Preset, variant: Variant, method: MethodPreset) -> str:
+def schedule_of(preset: Preset, variant: Variant, method: MethodPreset) -> str:
+    """Return the schedule of a preset's arm, of which ``method`` is the method."""
     if variant.schedule and method.takes(variant.schedule):
         return variant.schedule
     return method.schedule if method.fixed else preset.schedule
