@@ -38,7 +38,6 @@ class Method:
     """The task's."""
     sampler: str
     """The method's name."""
-    preset: MethodPreset
     schedule: Schedule
     spec: ChainSpec
     """For repeat 0, chain 0; `chain` gives the others."""
@@ -196,7 +195,6 @@ def resolve(
         task=task,
         name=name,
         sampler=sampler,
-        preset=s.method,
         schedule=made,
         spec=spec,
         length=lengths.length,

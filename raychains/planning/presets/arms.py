@@ -133,7 +133,7 @@ def arms_of(preset: Preset, options: Compare, task: Task | None = None) -> Plann
         method = methods.resolve(
             own, task=tasks[own.task_settings], name=preset.task, sampler=variant.sampler, schedule=schedule
         )
-        label = f"{method.preset.label}, {variant.label}" if variant.label else method.preset.label
+        label = ", ".join(filter(None, [presets[variant.sampler].label, variant.label]))
         made.append(
             MethodArm(
                 method=method,
