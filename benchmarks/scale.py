@@ -59,7 +59,7 @@ PER_GROUP = 4
 BLOCK = 5
 """Draws of a sample; half of a chain's steps are kept."""
 CHECKPOINT = 60.0
-EVENTS = ("ready", "start", "next", "status", "stop", "predict", "alone", "summarise")
+EVENTS = ("load_user_code", "start", "next", "status", "stop", "predict", "alone", "summarise")
 """Calls whose answers the driver takes."""
 
 

@@ -137,7 +137,7 @@ class Worker(Actor):
         super().__init__(cluster)
         self.run: Run | None = None
 
-    def _ready(self, reference: Reference, payload: Any) -> None:
+    def _load_user_code(self, reference: Reference, payload: Any) -> None:
         self.cluster.after(self.cluster.schedule.start_up, lambda: self.answer(reference, __version__))
 
     def _start(self, reference: Reference, assignment: ChainAssignment) -> None:

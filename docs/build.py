@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from raychains import samplers
+from raychains import samplers, tasks
 from raychains.cli import COMMANDS
 from raychains.core import config
 from raychains.core.options import Options, options_of
+from raychains.planning.presets.named import PRESETS
 from raychains.samplers import METHODS, Sampler
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -31,6 +32,12 @@ SHARED = {
     "λ, the strength of the L2 penalty ½λ‖θ‖².",
 }
 """Meanings that samplers.md states once for all samplers and for all optimisers."""
+LISTED = {
+    " ".join(METHODS): "samplers.md#methods-by-name",
+    ", ".join(PRESETS): "presets.md",
+    ", ".join(sorted(tasks.NAMES)): "tasks.md",
+}
+"""Names that help texts list, and the page that has them with more."""
 
 
 def paragraphs(kind: type[Sampler]) -> list[str]:
@@ -78,14 +85,15 @@ def method_table() -> str:
 
 
 def settings_table() -> str:
-    """Each sampler's settings, without those that the page explains for all."""
-    table = ["| sampler | setting | default | meaning |", "|---|---|---|---|"]
+    """Each sampler's settings, without those that the page explains for all; a row for all samplers with the same."""
+    takers: dict[tuple[str, str, str], list[str]] = {}
     for kind in samplers.KINDS.values():
         for name, default, meaning in settings(kind):
             if name not in ("seed", "lanes") and meaning not in SHARED:
                 shown = default if default == "required" else f"`{default}`"
-                table.append(f"| {kind.__name__} | `{name}` | {shown} | {meaning} |")
-    return "\n".join(table)
+                takers.setdefault((name, shown, meaning), []).append(kind.__name__)
+    rows = [f"| {', '.join(kinds)} | `{name}` | {shown} | {text} |" for (name, shown, text), kinds in takers.items()]
+    return "\n".join(["| sampler | setting | default | meaning |", "|---|---|---|---|", *rows])
 
 
 def names_table() -> str:
@@ -96,7 +104,7 @@ def names_table() -> str:
         given = plain | dict(method.settings.get("sampler_settings", {}))
         parts = [f"{k} = {v if isinstance(v, str) else format(v, 'g')}" for k, v in given.items()]
         if (stop := method.early_stop) is not None:
-            parts.append(f"holds {stop.share:.0%} of the training data out, patience = {stop.patience}")
+            parts.append(f"holds {stop.share:.0%} of the training data out, patience = {stop.patience} epochs")
         if method.tuned:
             parts.append(f"tunes itself for {method.tuned:.0%} of its steps")
         if method.last_epoch_measures:
@@ -142,8 +150,15 @@ def options_tables() -> str:
 def table(kinds: Sequence[type[Any]]) -> str:
     """The options of some dataclasses."""
     options = [option for kind in kinds for option in own_options(kind)]
-    rows = [f"| `{n}` | {f'`{d}`' if d else ''} | {h} |".replace("|  |", "| |") for n, d, h in options]
+    rows = [f"| `{n}` | {f'`{d}`' if d else ''} | {linked(h)} |".replace("|  |", "| |") for n, d, h in options]
     return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])
+
+
+def linked(text: str) -> str:
+    """A help text with links to the pages that it names, and to those that list the names that it lists."""
+    for names, page in LISTED.items():
+        text = text.replace(names, f"[these]({page})")
+    return re.sub(r"docs/([\w/-]+\.md)", r"[docs/\1](../\1)", text)
 
 
 def about(kind: type[Any]) -> str:

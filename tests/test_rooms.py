@@ -233,7 +233,7 @@ def fresh(code: str) -> str:
 
 
 HELP = """
-for arguments in (["--help"], ["compare", "--help"], ["--version"]):
+for arguments in (["--help"], ["compare", "--help"], ["--version"], ["reproduce", "--list"]):
     sys.argv = ["raychains", *arguments]
     try:
         runpy.run_module("raychains.cli", run_name="__main__")

@@ -25,7 +25,6 @@ from raychains.core.errors import (
 )
 from raychains.core.options import command_line
 from raychains.core.validation import is_int
-from raychains.evaluation.evaluation import BINS
 from raychains.planning import Comparison
 from raychains.planning.ensemble_start import is_file
 from raychains.planning.events import Callback, Measuring, Message, RunEvent, Tick
@@ -87,13 +86,11 @@ def resources_of(options: Common) -> ResourceConfig:
     """Return the part of the options that says on which resources chains and evaluators run."""
     from raychains.orchestration.cluster.resource_config import ResourceConfig
 
-    same = {f.name: getattr(options, f.name) for f in dataclasses.fields(ResourceConfig) if hasattr(options, f.name)}
-    own = {
-        "workers_per_chain": options.workers,
-        "gpus_per_evaluator": options.gpus_per_evaluator if options.gpus_per_evaluator is not None else 0.0,
-        "bins": options.bins if options.bins is not None else BINS,
+    found: dict[str, Any] = {
+        field.name: getattr(options, field.name, None) for field in dataclasses.fields(ResourceConfig)
     }
-    return ResourceConfig(**same | own)
+    found["workers_per_chain"] = options.workers
+    return ResourceConfig(**{name: value for name, value in found.items() if value is not None})
 
 
 def with_bins(options: AnyCommon, *plans: Mapping[str, Any]) -> AnyCommon:

@@ -20,7 +20,7 @@ from raychains.callbacks import CallbackList
 from raychains.core.config import Common, Evaluate
 from raychains.core.data_root import rooted
 from raychains.core.errors import Interrupted, UserError, require
-from raychains.core.options import check_refused, options_of
+from raychains.core.options import options_of
 from raychains.core.validation import true_or_false
 from raychains.inference import results
 from raychains.inference.predictive import Selection, select
@@ -89,7 +89,6 @@ def evaluate(
     ok = options is None or isinstance(options, Common)
     require(ok, "options", options, "be a raychains.Run, a raychains.Compare or another command's options")
     if isinstance(options, Evaluate):
-        check_refused(dataclasses.replace(options, store=""), "of an evaluation")
         require(options.run == path, "run", options.run, f"be the path, {path!r}")
         split = split if split is not None else options.split
         reference = reference if reference is not None else options.reference
@@ -106,8 +105,6 @@ def evaluate(
     check_weights(weights)
     with ALONE, rooted(options.data_root), callbacks.called(own, progress=progress) as called:
         loaded = load(path, task, trust=True)
-        if isinstance(options, Evaluate):
-            _check_place(options, loaded)
         return _Evaluating(loaded, split, options, called, worker_pool, page, reference, against).all(
             views, weights, chosen
         )
@@ -125,14 +122,6 @@ def _measures(measures: Sequence[str | Measure], reference: Any, against: Any) -
     used = reference is None or any(measure.takes_reference for measure in chosen.values())
     require(used, "reference", reference, "be left out without the measure fidelity, which compares with it")
     return list(chosen.values())
-
-
-def _check_place(options: Evaluate, loaded: Result) -> None:
-    """Refuse another place for the results than the run's."""
-    given = options.store != Evaluate(run=options.run).store
-    same = not given or Storage(options.store).uri == loaded.store.root.uri
-    shown = Storage(options.store).location() if "://" in options.store else options.store  # secrets are left out
-    require(same, "store", shown, f"be left out: {Evaluate.refused['store']}")
 
 
 @dataclass

@@ -22,7 +22,6 @@ from raychains.callbacks import CallbackList
 from raychains.core.config import Compare, Fit, Run
 from raychains.core.data_root import rooted
 from raychains.core.errors import ChainsFailed, Interrupted, RayLost, UserError, require
-from raychains.core.options import check_refused
 from raychains.core.spec import digest_of
 from raychains.evaluation import bootstrap, metrics
 from raychains.inference.families import family_of
@@ -89,7 +88,6 @@ def sample(task: Task, **settings: Any) -> Result:
 
 
 def _fit(call: Call, *, page: bool = True) -> Result:
-    check_refused(call.options, "of a fit")
     with rooted(call.options.data_root), call.callbacks() as called:
         fitting_of = _Fitting(call.options, call.task, call.worker_pool, called, page)
         with fitting_of.connected():

@@ -50,13 +50,13 @@ class RunContext:
         self._options = options
         self._requested = callbacks.requested(options, folder)
         if not self.in_process:
-            from raychains.orchestration.cluster import session, task_payload
+            from raychains.orchestration.cluster import payload, session
 
             address, memory = options.address, options.object_store_memory
             if address is not None or memory is not None or session.connection():  # which warns when it is made
                 session.check_address(address, object_store_memory=memory, warn=False)
             if task is not None:
-                task_payload.check(task)
+                payload.check(task)
 
     @property
     def in_process(self) -> bool:

@@ -168,8 +168,7 @@ def run(options: Serve, *, say: Callable[[str], Any]) -> None:
             ok, "host", options.host, "be 0.0.0.0 with RAY_SERVE_ENABLE_HA_PROXY=1: HAProxy listens on every interface"
         )
     source = _source(options)
-    where = session.check_address(options.address, object_store_memory=options.object_store_memory)
-    if where == "local":
+    if session.address_of(options.address) == "local":
         check_free(options.host, options.port)
     orchestration = _orchestration()
     os.environ.setdefault(orchestration.READY_VARIABLE, orchestration.READY_WITHIN)

@@ -16,7 +16,6 @@ from raychains.chain import proof
 from raychains.core.config import Sweep
 from raychains.core.data_root import rooted
 from raychains.core.errors import UserError, require
-from raychains.core.options import check_refused
 from raychains.inference import sweep_data
 from raychains.planning import sweep_points
 from raychains.planning.comparison import run_name
@@ -103,7 +102,6 @@ def sweep(call: Call) -> SweepResult:
         Interrupted: the user stopped the sweep; what was computed is kept.
         ChainsFailed: some points were given up; everything else is written.
     """
-    check_refused(call.options, "of a sweep")
     with rooted(call.options.data_root), call.callbacks() as called:
         return _execute(call.options, sweep_points.plan(call.options, call.task), called, call.task)
 

@@ -89,8 +89,7 @@ def trainer(
         UserError: an option that is unknown, out of range or Train's own; a density.
     """
     from raychains.orchestration import train_loop
-    from raychains.orchestration.cluster import task_payload
-    from raychains.orchestration.cluster.user_parts import UserParts
+    from raychains.orchestration.cluster import payload
 
     for name, instead in TRAINS.items():
         if name in options:
@@ -109,7 +108,7 @@ def trainer(
     given, made = task_of(make(Run, {"task": task, "epochs": epochs, "store": store, **options, **own}))
     resources_of(made)
     if given is not None:
-        task_payload.check(given)
+        payload.check(given)
     made = located(made)
     with rooted(made.data_root):
         try:
@@ -118,5 +117,6 @@ def trainer(
             raise UserError(str(error).replace("workers_per_chain", "num_workers")) from None
         proof.prove(planned.spec, planned.start).warn()
     made = with_start(made, planned.start)
-    settings = train_loop.TrainSettings(options=made, parts=UserParts.of(given), repeat=repeat, reports=reports)
+    code = payload.for_trials(given)
+    settings = train_loop.TrainSettings(options=made, user_code=code, repeat=repeat, reports=reports)
     return train_loop.chain_trainer(settings, scaling, run_config or train_loop.RunConfig())

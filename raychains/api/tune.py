@@ -77,14 +77,14 @@ def trainable(
     Raises:
         UserError: an option that is unknown, out of range or Tune's own; a task that no data can be held out of.
     """
-    from raychains.orchestration.cluster import task_payload
+    from raychains.orchestration.cluster import payload
     from raychains.orchestration.tune.tune_trainable import ChainTrainable
 
     positive_int("reports", reports)
     given, made = _options(task=task, epochs=epochs, store=store, **options)
     resources_of(made)
     if given is not None:
-        task_payload.check(given)
+        payload.check(given)
     made = located(made)
     with rooted(made.data_root):
         points, made, notes = _points(made, given)
@@ -167,7 +167,7 @@ def report(
     with rooted(settings.options.data_root):
         trials = [values_and_repeat(result.config) for result in reported]
         notes = [*settings.notes, *notes]
-        planned, points = of_trials(settings.options, settings.parts.task, trials, metric, FIXED, notes)
+        planned, points = of_trials(settings.options, settings.user_code.task, trials, metric, FIXED, notes)
     plan, folder = planned.plan, SweepStore(root, name or os.path.basename(results.experiment_path))
     if folder.exists() and folder.plan().get("search") != plan.search:
         raise UserError(

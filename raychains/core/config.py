@@ -26,6 +26,7 @@ from raychains.core.validation import (
     local_file,
     local_folder,
     open_fraction,
+    path_of,
     positive,
     positive_int,
 )
@@ -50,8 +51,8 @@ MOST_POINTS = 10_000
 """Points of a sweep, whose plan lists every one of them."""
 MOST_REPEATS = 1_000_000
 """Lanes hold more repeats than a plan could list chains."""
-BETA = partial(fraction, why=": it is the share of each cycle spent without noise (β)")
-GRACE = partial(open_fraction, why=": it is the share of the epochs without stops")
+check_exploration = partial(fraction, why=": it is the share of each cycle spent without noise (β)")
+check_grace = partial(open_fraction, why=": it is the share of the epochs without stops")
 Text = str | None
 Integer = int | None
 Count = Annotated[int, Form(check=positive_int)]
@@ -69,6 +70,11 @@ Patterns = Annotated[Sequence[str], Form(metavar="PATTERN …")]
 Settings = Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=VALUE …")]
 Stored = Annotated[str, Form(positional=True)]
 DataRoot = Annotated[str | None, Form(convert=lambda _, given: root_of(given))]
+
+
+def store_of(field: str, given: str) -> str:
+    """Return the store that is meant: the one given, else that of the environment, else ``runs``."""
+    return path_of(field, given or os.environ.get("RAYCHAINS_STORE") or "runs")
 
 
 def check_preset(field: str, value: str) -> None:
@@ -101,7 +107,7 @@ def pack_width(field: str, value: str) -> None:
 class Common(Options):
     """Options of the store and of the resources."""
 
-    store: str = ""
+    store: Annotated[str, Form(convert=store_of)] = ""
     """Folder of the run store, or any URI that pyarrow knows (s3://bucket/prefix); default RAYCHAINS_STORE, else
     runs."""
     name: Text = None
@@ -155,8 +161,9 @@ class Common(Options):
     """Number of bins of calibration errors and reliability diagrams; default that of the run's last evaluation, else
     15. The ATMC paper uses 8."""
     keep_predictions: Annotated[str, Form(metavar="{auto,all,none}")] = "auto"
-    """Whether samples' predictions are kept in the store, for further measures without a forward pass. auto: all of a
-    run's if they take at most 1 GB, else none. For measures, raychains evaluate treats auto as all and refuses none."""
+    """Whether samples' predictions are kept in the store, for further measures without a forward pass. auto: all
+    of a run's if they take at most 1 GB, else none. raychains evaluate --measures needs them: there auto means all, and
+    none is an error."""
     object_store_memory: MaybeCount = None
     """Bytes of Ray's object store, which holds data that processes exchange, when Ray is started here; default 1 GB or
     20 % of the memory, whichever is less."""
@@ -172,32 +179,30 @@ class Common(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.store:
-            object.__setattr__(self, "store", os.environ.get("RAYCHAINS_STORE") or "runs")
         gpus, workers = self.gpus_per_chain, self.workers_per_chain
-        if self._several_gpus:
-            fits, allowed = workers in (None, gpus), f"be left out or {gpus:g} beside `gpus_per_chain={gpus:g}`"
-            require(fits, "workers_per_chain", workers, allowed)
-        else:
+        if self.gpu_workers is None:
             # Two ranks on one GPU cannot exchange anything by nccl.
             fits = workers in (None, 1) or gpus in (None, 0, 1)
             require(fits, "gpus_per_chain", gpus, f"be 0 or 1 for each of several workers, or {workers}, their number")
+        else:
+            fits, allowed = workers in (None, gpus), f"be left out or {gpus:g} beside `gpus_per_chain={gpus:g}`"
+            require(fits, "workers_per_chain", workers, allowed)
 
     @property
-    def _several_gpus(self) -> bool:
-        """Whether each chain has whole GPUs above one, which are workers of one each."""
+    def gpu_workers(self) -> int | None:
+        """The workers of a chain with several whole GPUs: one for each of them; None of other chains."""
         gpus = self.gpus_per_chain
-        return gpus is not None and gpus > 1 and gpus == int(gpus)
+        return int(gpus) if gpus is not None and gpus > 1 and gpus == int(gpus) else None
 
     @property
     def workers(self) -> int:
         """The workers of each chain."""
-        return int(self.gpus_per_chain or 0) if self._several_gpus else self.workers_per_chain or 1
+        return self.gpu_workers or self.workers_per_chain or 1
 
     @property
     def gpus_per_worker(self) -> float | None:
         """The GPUs of each worker; None as of ``gpus_per_chain``."""
-        return 1.0 if self._several_gpus else self.gpus_per_chain
+        return 1.0 if self.gpu_workers is not None else self.gpus_per_chain
 
     @property
     def workers_field(self) -> str:
@@ -217,7 +222,7 @@ class Sampling(Common):
     """Parallel chains."""
     cycles: Annotated[IntegerPerSampler, Form(aliases=("-M",), per_sampler=True, check=positive_int)] = None
     """M: number of cycles of a cyclical step size."""
-    exploration: Annotated[PerSampler, Form(aliases=("--beta",), per_sampler=True, check=BETA)] = None
+    exploration: Annotated[PerSampler, Form(aliases=("--beta",), per_sampler=True, check=check_exploration)] = None
     """β in [0, 1): share of each cycle spent without noise."""
     samples_per_cycle: MaybeCount = None
     """Samples kept at the end of each cycle."""
@@ -226,7 +231,8 @@ class Sampling(Common):
     that the task sets, half an epoch for a network of your own."""
     lr: Annotated[PerSampler, Form(per_sampler=True, check=positive)] = None
     """Initial step size on the mean-loss scale, as in torch.optim.SGD. raychains compare also takes a value per
-    sampler: sgld=.1,sghmc=.01; samplers that you do not name keep their defaults. So do other options with SAMPLER=…"""
+    sampler: sgld=.1,sghmc=.01; samplers that you do not name keep their defaults. So it does for final-lr, momentum,
+    weight-decay, temperature, temperature-ramp, exploration, cycles and burn-in."""
     final_lr: Annotated[PerSampler, Form(per_sampler=True, check=positive)] = None
     """Step size at the last step of a linear, exponential or decreasing schedule; default a hundredth of lr, or for a
     decreasing schedule the task's value."""
@@ -252,16 +258,16 @@ class Sampling(Common):
     itself; default the whole batch, or a worker's share of it."""
     batchnorm: Annotated[str | None, Form(metavar="{keep,reestimate,shared,refuse}")] = None
     """BatchNorm's running statistics in samples. keep: those that the chain collected; reestimate: computed by a pass
-    over the training data; shared: as keep, also for θₐ and the like (an ablation); refuse: an error.
-    docs/reference/samplers.md"""
+    over the training data; shared: as keep, also for draws other than the chain's own parameters, such as θₐ (an
+    ablation); refuse: an error. docs/reference/samplers.md"""
     precision: Annotated[str, Form(metavar="{fp32,tf32,bf16,fp64}")] = "fp32"
     """Arithmetic of the network; tf32: faster, less exact matrix products on GPUs; bf16: the forward pass in half
     precision, while parameters, sampler and loss stay in single precision. docs/concepts/execution.md says what is
     exact where."""
     compile: Annotated[str, Form(metavar="{none,default,cuda-graphs}")] = "none"
-    """default: torch.compile of the network's forward pass, or of steps of a density or a microcanonical pack.
-    cuda-graphs: like default, and a GPU records the gradients of your own network (those of built-in tasks it always
-    records). With either a resumed chain is not exact."""
+    """The value default compiles (torch.compile) the network's forward pass, or the steps of a density or of a pack of
+    MCLMC chains. cuda-graphs: like default, and a GPU records the gradients of your own network (those of built-in
+    tasks it always records). With either a resumed chain is not exact."""
     pack: Annotated[str, Form(metavar="WIDTH", check=pack_width)] = "none"
     """Chains that one worker steps as one vectorised program: a number, auto (up to 20, for small networks of linear
     layers), or none. It pays if a step is short. --resume needs the same width. docs/concepts/execution.md"""
@@ -357,6 +363,7 @@ class Fit(_OfTask):
     Example: raychains fit --task digits --budget 1000
     """
 
+    what = "a fit"
     refused: ClassVar[Mapping[str, str]] = dict.fromkeys(
         (
             *("lr", "final_lr", "epochs", "steps", "cycles", "exploration", "burn_in", "samples_per_cycle", "thinning"),
@@ -370,29 +377,30 @@ class Fit(_OfTask):
         "repeats": "one posterior is sampled",
         "lanes": "networks do not stack",
     }
-    """As of `Local`."""
 
     budget: MaybeCount = None
-    """Epochs of all chains together, pilots included; default 1000."""
+    """Epochs of all chains together, with those of the pilots (trial runs of the candidates); default 1000."""
     minutes: Positive = None
     """Time in minutes, in place of a budget: raychains times the first few epochs and stores how many epochs fit."""
     folds: MaybeCount = None
-    """Number of parts of the training data that are held out in turn; default 3 with fewer than 600 examples, else 1.
-    If the task has a split val, candidates are judged on that."""
+    """Number of parts, each a sixth of the training data, that are held out in turn to judge the candidates; default 3
+    with fewer than 600 examples, else 1. If the task has a split val, candidates are judged on that."""
     reference: bool = False
-    """Also train one AdamW network and a deep ensemble of five. Each network stops early, has at most a fifth of the
-    budget, and is not counted. The table `reference` has paired differences on the examples of the run's evaluation."""
+    """Also train one AdamW network and a deep ensemble of five. Each network stops early and has at most a fifth of the
+    budget, on top of it. The table `reference` has paired differences on the examples of the run's evaluation."""
     pack: Annotated[str, Form(metavar="WIDTH", check=pack_width)] = "auto"
     """As for raychains run; the default packs the chains of small networks of linear layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compare(_OfTask):
-    """Compare parallel with single chains at equal cost, as cSG-MCMC's Table 2 (classifiers) or Table 4 (densities).
+    """Compare methods and numbers of chains, with the arms of cSG-MCMC's Table 2 or 4. For each sampler these are, for
+    networks: n chains (--chains) of E epochs each, cyclical; n of E, decreasing; n of E/2, decreasing (in tables:
+    E/2); and one of E, cyclical. For densities: n chains and one chain, each cyclical and decreasing. Any other
+    --schedule gives an arm of n chains.
 
-    The arms are cyclical + parallel (E epochs, n chains), decreasing + parallel (E, n), decreasing + parallel (E/2, n)
-    and cyclical + single (E, 1), for every sampler. A chain that belongs to two arms runs once. --options FILE reads
-    options from a JSON file; the command line takes precedence.
+    A chain that belongs to two arms runs once. --options FILE reads options from a JSON file; the command line takes
+    precedence.
 
     Example: raychains compare --task digits --sampler sgld sghmc --epochs 200 --repeats 5
     """
@@ -433,6 +441,7 @@ class Local(_OfTask):
 
     usual: ClassVar[Sequence[str]] = ("init_from", "burn_in", "batch_size")
     """Further options that the short help shows."""
+    what = "a local posterior"
     refused: ClassVar[Mapping[str, str]] = {
         "temperature": "`nbeta` sets it",
         "temperature_ramp": "the temperature is constant",
@@ -446,7 +455,6 @@ class Local(_OfTask):
         "lanes": "networks do not stack",
         "steps": "give `epochs`",
     }
-    """Options of other commands that this one has no use for, with the reason; its help leaves them out."""
 
     init_from: Annotated[Sequence[str], Form(metavar="FILE …", objects=True, check=check_start)] = ()  # type: ignore[assignment]
     """Checkpoints of the task's network, such as those of one training run. Each becomes an arm. Files as for raychains
@@ -505,10 +513,10 @@ class Sweep(Run):
     Example: raychains sweep --task digits --epochs 80 --grid exploration=0,.25,.5 cycles=2,4,8
     """
 
+    what = "a sweep"
     refused: ClassVar[Mapping[str, str]] = {
         "backend": "trials are Ray Tune's",
     } | dict.fromkeys(("evaluators", "gpus_per_evaluator", "keep_predictions"), "each trial evaluates its own samples")
-    """As of `Local`."""
 
     chains: Count = 1
     """Always 1: each repeat of a point is one chain."""
@@ -524,10 +532,11 @@ class Sweep(Run):
     """Let Optuna choose this many points of the space, each by the results so far; needs the extra
     raychains[optuna]."""
     metric: str = "nll"
-    """The metric of the split val that decides: nll, error, brier, ece, …"""
+    """The metric of the split val that decides. Classes: nll, error, brier, ece, ece_mass, classwise_ece, top5_error;
+    regressions: nll, rmse, crps."""
     asha: bool = False
     """Stop the worse points early, by asynchronous successive halving: they are compared at equal epochs."""
-    asha_grace: Annotated[float, Form(check=GRACE)] = 0.25
+    asha_grace: Annotated[float, Form(check=check_grace)] = 0.25
     """Share of the epochs before which no point is stopped."""
     asha_reduction: Annotated[float, Form(check=above_1)] = 3.0
     """With 3: at the share asha_grace of the epochs, and at 3, 9, … times as many epochs, only the best third of the
@@ -561,6 +570,7 @@ class Evaluate(Common):
     Example: raychains evaluate runs/runs/digits-1a2b3c4d --views cycles without-chain --measures diversity diagnostics
     """
 
+    what = "an evaluation"
     refused: ClassVar[Mapping[str, str]] = {
         "name": "results lie in the run's folder, those of another split in NAME-SPLIT",
         "store": "the run's path names it",
@@ -572,7 +582,6 @@ class Evaluate(Common):
         ),
         "no chain is run",
     )
-    """As of `Local`."""
 
     run: Stored
     """The run: STORE/runs/NAME."""
@@ -778,8 +787,8 @@ class Reproduce(Common):
     Example: raychains reproduce table4 fig2 fig5 --scale cpu
     """
 
+    what = "a reproduction"
     refused: ClassVar[Mapping[str, str]] = {"name": "every comparison has its own"}
-    """Options of other commands that this one has no use for, with the reason; its help leaves them out."""
 
     names: Annotated[Sequence[str], Form(positional=True)] = ()
     """Which: all, names such as table2 fig3c emcmc-fig2 theorem1, or files of your own such as mytable.py; --list shows

@@ -19,7 +19,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from raychains.core.errors import UserError, near_miss, require, shown, unknown_name
 from raychains.core.registry import NAMES_WRITTEN, check_name
@@ -259,11 +259,21 @@ def _tree(module: str) -> ast.Module:
 class Options:
     """Base of the commands' dataclasses: values are checked, and held in one form, when one is made."""
 
+    refused: ClassVar[Mapping[str, str]] = {}
+    """Options of other commands that this one has no use for, with the reason; its help leaves them out."""
+    what: ClassVar[str] = ""
+    """What the command makes, in messages: ``a fit``."""
+
     def __post_init__(self) -> None:
-        for option in options_of(type(self)).values():
+        known = options_of(type(self))
+        for option in known.values():
             value = getattr(self, option.name)
             if (found := option.checked(value)) is not value:
                 object.__setattr__(self, option.name, found)
+        for name, why in self.refused.items():
+            value, option = getattr(self, name), known[name]
+            unchanged = value == option.checked(option.default)
+            require(unchanged, name, value, f"be left out of {self.what}: {why}")
 
 
 def make(kind: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
@@ -286,21 +296,6 @@ def make(kind: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
             if isinstance(one, str):
                 check_name(name, one)
     return made
-
-
-def check_refused(options: Any, where: str) -> None:
-    """Refuse options that a command shares with others and has no use for, its ``refused``, unless they have their
-    defaults.
-
-    Raises:
-        UserError: one has another value; ``where`` follows "must be left out".
-    """
-    kind = type(options)
-    needed = [option.name for option in options_of(kind).values() if option.default is dataclasses.MISSING]
-    plain = kind(**{name: getattr(options, name) for name in needed})
-    for name, why in kind.refused.items():
-        value = getattr(options, name)
-        require(value == getattr(plain, name), name, value, f"be left out {where}: {why}")
 
 
 def command_line(command: str, options: Options) -> str:

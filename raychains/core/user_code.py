@@ -1,9 +1,9 @@
-"""How the user's own samplers, schedules, tasks, measures and callbacks are found, identified and sent to workers.
+"""How the user's own samplers, schedules, tasks, measures and callbacks are found and identified.
 
 A class is found by its import path, ``module:name``, where an option names it, and in the workers of that user's run. A
 name that is only read from a store is never imported. A class that is defined in a script, a notebook or a function has
-such a path, too, by which no other process finds it: it is pickled. So is a task that is an object
-(`raychains.tasks.task_cache`).
+such a path, too, by which no other process finds it: it is pickled (`raychains.orchestration.cluster.payload`). So is
+a task that is an object (`raychains.tasks.task_cache`).
 
 An installed package gives its parts short names by entry points of the groups ``raychains.samplers``,
 ``raychains.schedules``, ``raychains.tasks``, ``raychains.measures`` and ``raychains.callbacks``.
@@ -20,8 +20,7 @@ import linecache
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -29,7 +28,7 @@ from typing import Any
 
 from raychains.core.errors import UserError, format_error
 
-_LOCAL: dict[str, type[Any]] = {}
+LOCAL: dict[str, type[Any]] = {}
 """Classes that no other process can import, by their import path: of a script, a notebook or a function."""
 _SOURCE = "_source_sha256"
 """Holds a class's hash once it is known: it goes along with a class that travels to other processes by value."""
@@ -73,8 +72,8 @@ def load(field: str, path: str) -> Any:
     Raises:
         UserError: no such module or name, or a module that raises when it is imported.
     """
-    if path in _LOCAL:
-        return _LOCAL[path]
+    if path in LOCAL:
+        return LOCAL[path]
     module, _, name = path.partition(":")
     if "/" in module or module.endswith(".py"):
         shown = f"{module.rpartition('/')[2].removesuffix('.py')}:{name}"
@@ -147,8 +146,8 @@ def _folder_first(folder: str) -> Iterator[None]:
 
 def imported(path: str) -> Any:
     """Return the object at ``module:name`` if this process has imported the module already, else None."""
-    if path in _LOCAL:
-        return _LOCAL[path]
+    if path in LOCAL:
+        return LOCAL[path]
     module, _, name = path.partition(":")
     found: Any = sys.modules.get(module)
     for part in name.split("."):
@@ -161,7 +160,7 @@ def own_kind(part: type[Any]) -> None:
     if not is_ours(part.__module__):
         part.kind = f"{part.__module__}:{part.__qualname__}"
         if is_local(part.kind):
-            _LOCAL[part.kind] = part
+            LOCAL[part.kind] = part
 
 
 # Identify
@@ -233,71 +232,7 @@ def _plain(node: Any) -> Any:
     return [type(node).__name__, *([name, _plain(value)] for name, value in fields.items() if value not in (None, []))]
 
 
-# Send
-
-
-@dataclass(frozen=True)
-class UserCode:
-    """Everything that another process needs from the user's to build its task and chains.
-
-    Folders travel as paths: a user's Python file is imported where every node has it, by a shared folder or by
-    ``ray job submit --working-dir .``, which copies the current folder to all nodes.
-    """
-
-    folders: tuple[str, ...] = ()
-    """Folders that the user's process imports from, the current one first."""
-    task: tuple[Any, ...] = ()
-    """A reference to the task where it is an object; none where its spec tells how to build it."""
-    classes: tuple[bytes, ...] = ()
-    """Pickled samplers and schedules of a script, a notebook or a function, which no other process can import."""
-
-
-def collected(
-    dumps: Callable[[Any], bytes], kinds: Iterable[str] | None = None, task: tuple[Any, ...] = ()
-) -> UserCode:
-    """Return what other processes need of the user's code.
-
-    Args:
-        dumps: pickles a class by value.
-        kinds: the samplers and schedules of the chains; None is all that this process knows, but for those that have no
-            source or cannot be pickled.
-        task: `UserCode.task`.
-
-    Raises:
-        UserError: a class has no source or cannot be pickled.
-    """
-    classes = []
-    for kind in _LOCAL if kinds is None else dict.fromkeys(kinds):
-        if kind in _LOCAL:
-            with contextlib.suppress(*([UserError] if kinds is None else [])):
-                source_of(_LOCAL[kind])  # it goes along: where the class arrives there is no source
-                classes.append(pickled(dumps, _LOCAL[kind], f"the class {kind}"))
-    return UserCode(import_folders(), task, tuple(classes))
-
-
-def pickled(dumps: Callable[[Any], bytes], value: Any, what: str) -> bytes:
-    """Return an object as bytes; ``what`` names it.
-
-    Raises:
-        UserError: it cannot be pickled.
-    """
-    try:
-        return dumps(value)
-    except Exception as error:  # whatever a user's object raises
-        raise UserError(f"{what} must be picklable to travel to workers: {format_error(error, kind=True)}") from None
-
-
-def received(code: UserCode, loads: Callable[[bytes], Any]) -> None:
-    """Make the folders and classes that another process `collected` known to this one.
-
-    Raises:
-        UserError: they cannot be made here.
-    """
-    import_from(code.folders)
-    try:
-        _LOCAL.update({part.kind: part for part in map(loads, code.classes)})
-    except Exception as error:
-        raise UserError(f"a sampler or schedule cannot be unpickled here: {format_error(error, kind=True)}") from None
+# The folders to import from
 
 
 def import_folders() -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raychains.evaluation.evaluation import BINS, Array, Rows, finite
+from raychains.evaluation.evaluation import Array, Rows, finite
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,7 +29,7 @@ class Reliability:
     """Share of them whose top class is the label."""
 
 
-def equal_width(rows: Rows, bins: int = BINS) -> Reliability:
+def equal_width(rows: Rows, bins: int) -> Reliability:
     """Return the reliability diagram of bins [k/bins, (k + 1)/bins), the last one with 1 (Guo et al. 2017).
 
     torchmetrics keeps a confidence of exactly 1 in a bin of its own: where there are such, its error may be larger.
@@ -41,11 +41,10 @@ def equal_width(rows: Rows, bins: int = BINS) -> Reliability:
         UserError: a confidence that is not finite.
     """
     confidence, right = top_class(rows)
-    edges = np.linspace(0, 1, bins + 1)
-    return _diagram(width_bin(confidence, bins), confidence, right, bins, edges=edges)
+    return _diagram(width_bin(confidence, bins), confidence, right, bins, edges=width_edges(bins))
 
 
-def equal_mass(rows: Rows, bins: int = BINS) -> Reliability:
+def equal_mass(rows: Rows, bins: int) -> Reliability:
     """Return the reliability diagram of bins that hold equally many examples, as nearly as n and ties allow.
 
     Nguyen & O'Connor 2015; ATMC has 8 bins. Without ties bin sizes differ by one at most. Examples of the same
@@ -64,7 +63,7 @@ def expected_error(diagram: Reliability) -> float:
     return float((diagram.count * gaps(diagram)).sum() / diagram.count.sum())
 
 
-def classwise_sums(p: Array, label: Array, bins: int = BINS) -> Array:
+def classwise_sums(p: Array, label: Array, bins: int) -> Array:
     """Return, per class and bin of equal width of its probability, examples, Σ p and members, [3, classes, bins].
 
     The sums of shards add up to those of the split, so that the probabilities of all examples never meet.
@@ -92,7 +91,7 @@ def classwise_error(sums: Array) -> float:
     return float(np.abs(hits - total).sum() / (count[0].sum() * len(count)))
 
 
-def top_class_sums(confidence: Array, right: Array, bins: int = BINS) -> Array:
+def top_class_sums(confidence: Array, right: Array, bins: int) -> Array:
     """Return, per bin of equal width of the confidence [n], examples, Σ confidence and those that are right, [3, bins].
 
     The sums of shards add up to those of the split; `top_class_error` of them is the error of `equal_width`.
@@ -114,11 +113,15 @@ def top_class(rows: Rows) -> tuple[Array, Array]:
     return np.clip(finite(rows["confidence"], "confidence"), 0, 1), right
 
 
+def width_edges(bins: int) -> Array:
+    """Return the edges of bins of equal width, [bins + 1]."""
+    return np.linspace(0, 1, bins + 1)
+
+
 def width_bin(values: Array, bins: int) -> Array:
     """Return the bin of equal width of each probability, of any shape."""
     # By the edges themselves: values·bins rounds some edges into the bin below.
-    edges = np.linspace(0, 1, bins + 1)
-    return np.clip(np.searchsorted(edges, values, side="right") - 1, 0, bins - 1)
+    return np.clip(np.searchsorted(width_edges(bins), values, side="right") - 1, 0, bins - 1)
 
 
 def mass_bin(below: Array, tied: Array, n: int, bins: int) -> Array:

@@ -19,7 +19,6 @@ from raychains.core.errors import UserError
 from raychains.core.tree import Tree
 from raychains.evaluation import calibration_error, metrics
 from raychains.evaluation.evaluation import (
-    BINS,
     Array,
     Metric,
     Reduced,
@@ -299,7 +298,7 @@ class Average:
 
 
 def reduce_classification(
-    blocks: Sequence[Array], labels: Array, *, bins: int = BINS, weights: Sequence[float] | None = None
+    blocks: Sequence[Array], labels: Array, *, bins: int, weights: Sequence[float] | None = None
 ) -> Reduced:
     """Return rows of the averaged predictive p̄ = Σ_s w_s·p_s, and prefix curves of error and NLL over the samples.
 
@@ -325,9 +324,7 @@ def reduce_classification(
     return reduce_average(average, labels, bins=bins, curves={"error": errors, "nll": nlls})
 
 
-def reduce_average(
-    average: Average, labels: Array, *, bins: int = BINS, curves: Mapping[str, Array] | None = None
-) -> Reduced:
+def reduce_average(average: Average, labels: Array, *, bins: int, curves: Mapping[str, Array] | None = None) -> Reduced:
     """Return rows and sums as `reduce_classification` does, of an average that is formed already."""
     mean = average.mean
     p_label = mean[np.arange(len(labels)), labels]

@@ -13,7 +13,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -86,7 +86,16 @@ class Evaluation(ABC):
 
     metrics: ClassVar[tuple[Metric, ...]]
     bins: int = BINS
-    """Bins of calibration errors, used by `reduce` and `summarise`."""
+    """Bins of calibration errors, used by `reduce` and `summarise`; `configure` sets them."""
+
+    def configure(self, *, bins: int | None, device: torch.device | None) -> Self:
+        """Set the bins of calibration errors and the device of predictions, where they are given; return the
+        evaluation."""
+        if bins is not None:
+            self.bins = bins
+        if device is not None:
+            self.to(device)
+        return self
 
     @property
     @abstractmethod

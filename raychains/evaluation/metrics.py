@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from raychains.evaluation import calibration_error
-from raychains.evaluation.evaluation import BINS, Array, Rows, finite
+from raychains.evaluation.evaluation import Array, Rows, finite
 
 TOP = 5
 """Classes among which the label may be for the top-5 error."""
@@ -22,12 +22,12 @@ ROUNDING = 1e-12
 """Nats below which the difference of two entropies is rounding."""
 
 
-def ece(rows: Rows, bins: int = BINS) -> float:
+def ece(rows: Rows, bins: int) -> float:
     """Return the expected calibration error of the top class over equal-width bins, in [0, 1] (Guo et al. 2017)."""
     return calibration_error.expected_error(calibration_error.equal_width(rows, bins))
 
 
-def ece_mass(rows: Rows, bins: int = BINS) -> float:
+def ece_mass(rows: Rows, bins: int) -> float:
     """Return the expected calibration error of the top class over bins of equally many examples, in [0, 1]."""
     return calibration_error.expected_error(calibration_error.equal_mass(rows, bins))
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from raychains.evaluation.bootstrap import with_intervals
-from raychains.evaluation.evaluation import BINS, Metric
+from raychains.evaluation.evaluation import Metric
 from raychains.planning.comparison import Comparison
 from raychains.plotting.tables import DASH, with_error
 from raychains.store import RunStore
@@ -66,7 +66,7 @@ def write(
         store.write_arrow("rows", pa.concat_tables(rows, promote_options="default").unify_dictionaries())
 
 
-def write_views(store: RunStore, comparison: Comparison, views: Sequence[ViewResult], bins: int = BINS) -> None:
+def write_views(store: RunStore, comparison: Comparison, views: Sequence[ViewResult], bins: int) -> None:
     """Publish views.parquet: one row per view and repeat.
 
     Columns: arm, group, repeat, view (``chain:2``), kind (of `planning.views.KINDS`, ``first`` for first:N), weighting,

@@ -104,7 +104,7 @@ def wilson(accuracy: Array, count: Array) -> tuple[Array, Array]:
     return np.maximum((middle - half) / (1 + z2 / n), 0.0), np.minimum((middle + half) / (1 + z2 / n), 1.0)
 
 
-def maximum_error(rows: Rows, bins: int = BINS) -> float:
+def maximum_error(rows: Rows, bins: int) -> float:
     """Return the maximum calibration error: the largest |accuracy − confidence| of a bin of equal width, in [0, 1].
 
     Source: Naeini et al. 2015. One bin of few examples decides it: read it beside the diagram's counts.
@@ -139,7 +139,7 @@ class BrierParts:
         return calibrated + self.reliability + self.within_variance - self.within_covariance
 
 
-def brier_parts(rows: Rows, bins: int = BINS) -> BrierParts:
+def brier_parts(rows: Rows, bins: int) -> BrierParts:
     """Return `BrierParts` over bins of equal mass. Args and errors: as `equal_mass`."""
     diagram = equal_mass(rows, bins)
     confidence, right = top_class(rows)

@@ -21,7 +21,7 @@ from raychains import schedules
 from raychains.core.errors import UserError, require
 from raychains.data import probabilities
 from raychains.evaluation import bootstrap
-from raychains.evaluation.calibration_error import width_bin
+from raychains.evaluation.calibration_error import width_bin, width_edges
 from raychains.evaluation.classification import Classification
 from raychains.evaluation.evaluation import BINS, Array, Sharded
 from raychains.evaluation.regression import Regression
@@ -273,8 +273,7 @@ class _Ensemble:
 
     def by_confidence(self, bins: int) -> list[Row]:
         """Return a row for each bin of equal width that is not empty."""
-        edges = np.linspace(0, 1, bins + 1)
-        which = width_bin(self.distance.reference.max(axis=1), bins)
+        edges, which = width_edges(bins), width_bin(self.distance.reference.max(axis=1), bins)
         return [
             {"bin": b, "bins": bins, "lower": float(edges[b]), "upper": float(edges[b + 1]), **row}
             for b, row in self._grouped(which)

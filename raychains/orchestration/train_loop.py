@@ -31,13 +31,12 @@ from raychains.core.config import Run
 from raychains.core.errors import UserError, require
 from raychains.core.spec import ChainSpec
 from raychains.core.validation import positive_int
-from raychains.evaluation.evaluation import BINS
 from raychains.orchestration.chains.attempt import run_rank
 from raychains.orchestration.chains.chain_worker import meeting, set_up
 from raychains.orchestration.chains.messages import ChainAssignment
 from raychains.orchestration.chains.reported_chain import ReportedChain, Reporter
 from raychains.orchestration.cluster import ray_watch
-from raychains.orchestration.cluster.user_parts import UserParts
+from raychains.orchestration.cluster.payload import Payload
 from raychains.planning import methods
 from raychains.planning.reports import report_steps
 from raychains.planning.sweep_points import SPLIT, Points, with_stored_start
@@ -57,7 +56,7 @@ class TrainSettings:
     """Settings of one trainer; they are pickled with its loop."""
 
     options: Run
-    parts: UserParts
+    user_code: Payload
     repeat: int
     """Number of the repetition, from 0."""
     reports: int
@@ -142,7 +141,7 @@ def chain_loop(settings: TrainSettings, driver_id: str) -> None:
     context, device = train.get_context(), get_device()
     set_up(gpus.is_gpu(device), settings.options.data_root)
     torch.set_num_threads(settings.options.cpus_per_chain)
-    planned = plan(with_stored_start(settings.options), settings.parts.unpack(), settings.repeat)
+    planned = plan(with_stored_start(settings.options), settings.user_code.unpack(), settings.repeat)
     rank, size = context.get_world_rank(), context.get_world_size()
     if rank == 0:
         _lead(settings, driver_id, planned, size, device)
@@ -162,8 +161,7 @@ def _lead(settings: TrainSettings, driver_id: str, planned: Plan, size: int, dev
     options, spec, store = settings.options, planned.spec, Storage(settings.options.store)
     evaluation = planned.task.splits().get(SPLIT)
     if evaluation is not None:
-        evaluation.bins = options.bins if options.bins is not None else BINS
-        evaluation.to(device)
+        evaluation.configure(bins=options.bins, device=device)
     steps = report_steps(spec, settings.reports)
     reporter = Reporter(spec=spec, length=planned.length, steps=steps, evaluation=evaluation)
     chain = ReportedChain(

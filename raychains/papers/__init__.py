@@ -10,13 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from raychains.papers.claims import Claim, Direction, Of, Rule, Summary, claim, stated
+    from raychains.papers.claims import Claim, Direction, Of, Rule, Summary, stated
     from raychains.papers.completed_run import CompletedRun, Computation, Names, Row, cell, joined, kept, of_all_samples
-    from raychains.papers.contents import listed
     from raychains.papers.in_process import LastSample, Networks, density_draws, density_method, last_samples, of_each
     from raychains.papers.plan_status import Unfit
     from raychains.papers.published_table import Heading, number
-    from raychains.papers.scales import ALL, NOT_SMOKE, ON_GPU, PAPERS, SCALES
+    from raychains.papers.scales import ALL, NOT_SMOKE, ON_GPU, PAPERS, SCALES, Paper
     from raychains.papers.study import (
         CODE,
         OURS,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
         comparison,
         each_and_mean,
         figure,
+        labels,
         parts,
         printed,
         reduced,
@@ -44,15 +44,14 @@ if TYPE_CHECKING:
     from raychains.planning.presets.named import Preset, Variant, named
 
 _EXPORTS = {
-    "papers.claims": "Claim Direction Of Rule Summary claim stated",
+    "papers.claims": "Claim Direction Of Rule Summary stated",
     "papers.completed_run": "CompletedRun Computation Names Row cell joined kept of_all_samples",
-    "papers.contents": "listed",
     "papers.in_process": "LastSample Networks density_draws density_method last_samples of_each",
     "papers.plan_status": "Unfit",
     "papers.published_table": "Heading number",
-    "papers.scales": "ALL NOT_SMOKE ON_GPU PAPERS SCALES",
+    "papers.scales": "ALL NOT_SMOKE ON_GPU PAPERS SCALES Paper",
     "papers.study": "CODE OURS PUBLISHED Part Rows Sampled Setting Size Study Tables Value by_part comparison "
-    "each_and_mean figure parts printed reduced styled styles",
+    "each_and_mean figure labels parts printed reduced styled styles",
     "planning.methods": "Method",
     "planning.presets.named": "Preset Variant named",
 }
@@ -60,9 +59,9 @@ _HOME = {name: module for module, names in _EXPORTS.items() for name in names.sp
 
 __all__ = ["ALL", "CODE", "NOT_SMOKE", "ON_GPU", "OURS", "PAPERS", "PUBLISHED", "SCALES", "Claim"]
 __all__ += ["CompletedRun", "Computation", "Direction", "Heading", "LastSample", "Method", "Names", "Networks"]
-__all__ += ["Of", "Part", "Preset", "Row", "Rows", "Rule", "Sampled", "Setting", "Size", "Study", "Summary"]
-__all__ += ["Tables", "Unfit", "Value", "Variant", "by_part", "cell", "claim", "comparison", "density_draws"]
-__all__ += ["density_method", "each_and_mean", "figure", "joined", "kept", "last_samples", "listed", "named", "number"]
+__all__ += ["Of", "Paper", "Part", "Preset", "Row", "Rows", "Rule", "Sampled", "Setting", "Size", "Study", "Summary"]
+__all__ += ["Tables", "Unfit", "Value", "Variant", "by_part", "cell", "comparison", "density_draws"]
+__all__ += ["density_method", "each_and_mean", "figure", "joined", "kept", "labels", "last_samples", "named", "number"]
 __all__ += ["of_all_samples", "of_each", "parts", "printed", "reduced", "stated", "styled", "styles", "thinning"]
 
 

@@ -62,7 +62,7 @@ class Claim:
     rule: Rule
     """``paired`` goes by repeat (the same seeds on both sides); ``one-sample`` is for a constant, and only for that."""
     scales: tuple[str, ...] = ALL
-    """At which of the scales the claim is judged."""
+    """At which of its part's scales the claim is judged."""
     must_decide: bool = False
     """True where "inconclusive" means that there were too few repeats."""
 
@@ -73,44 +73,27 @@ class Claim:
         return tuple((self.part, of.row, of.column) for of in sides)
 
 
-def claim(
-    name: str,
-    text: str,
-    part: str,
-    column: str,
-    left: str,
-    direction: Direction,
-    right: str | float,
-    rule: Rule = "welch",
-    **more: Any,
-) -> Claim:
-    """Return the claim that compares a row's cell of a column with another row's by ``rule``, or with a constant; see
-    `Claim`."""
-    against = Of(right, column) if isinstance(right, str) else float(right)
-    how: Rule = rule if isinstance(right, str) else "one-sample"
-    return Claim(
-        name=name, text=text, part=part, left=Of(left, column), right=against, direction=direction, rule=how, **more
-    )
-
-
 DIRECTIONS: Mapping[str, Direction] = {"<": "less", ">": "greater", "=": "equal"}
 
 
 def stated(table: str | Iterable[str], *, tolerance: float = 0.0, **more: Any) -> tuple[Claim, ...]:
-    """Return the claims of a table, ``name | part column | left < right | sentence`` each; see `claim`.
+    """Return the claims of a table, ``name | part column | left < right | sentence`` each; see `Claim`.
 
-    ``left`` is a row and ``right`` another one or a number; the sign is <, > or =, which ``tolerance`` is for, and
-    ``left < right paired`` names the rule. Of a text each line is a claim, and indented lines go on with the sentence.
+    ``left`` is a row and ``right`` another one, a number, or ``row:column`` where the columns differ; the sign is <, >
+    or =, which ``tolerance`` is for, and ``left < right paired`` names the rule. Of a text each line is a claim, and
+    indented lines go on with the sentence.
     """
     made = []
     for line in re.sub(r"\n\s+", " ", table.strip()).splitlines() if isinstance(table, str) else table:
         name, where, sides, text = line.split(" | ")
         part, column = where.split()
         left, sign, right, *rule = sides.split()
-        against = float(right) if re.fullmatch(r"-?[\d.]+", right) else right
-        allowed = tolerance if sign == "=" else 0.0
-        given: Any = (part, column, left, DIRECTIONS[sign], against, *rule)
-        made.append(claim(name, text, *given, tolerance=allowed, **more))
+        row, _, other = right.partition(":")
+        constant = re.fullmatch(r"-?[\d.]+", right) is not None
+        more |= {"left": Of(left, column), "right": float(right) if constant else Of(row, other or column)}
+        more |= {"tolerance": tolerance if sign == "=" else 0.0, "direction": DIRECTIONS[sign]}
+        more |= {"rule": "one-sample" if constant else rule[0] if rule else "welch"}
+        made.append(Claim(name=name, text=text, part=part, **more))
     return tuple(made)
 
 
@@ -174,7 +157,7 @@ class Verdict:
 
 def in_words(verdict: Word, scale: str) -> str:
     """Return a verdict in the words for people."""
-    return "not seen at this scale" if verdict == "does not hold" and scale in REDUCED else verdict
+    return "contrary at this scale" if verdict == "does not hold" and scale in REDUCED else verdict
 
 
 def judge(
@@ -365,7 +348,7 @@ def _paper(claim: Claim, left: Summary | None, right: Summary | None) -> tuple[W
         elif right is not None and not constant:
             shown = [_number(mean, max(0, published_table.decimals(mean, 4))) for mean in (left.mean, right.mean)]
             means = f" with standard errors ({shown[0]} against {shown[1]})"
-    words = "not seen in them" if found == "does not hold" else found
+    words = "contrary" if found == "does not hold" else found
     return found, f"the paper's own numbers: {words}{means}"
 
 

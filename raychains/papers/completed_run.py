@@ -24,7 +24,7 @@ Names = Iterable[str] | Mapping[str, str]
 """Names, or what they are called in the table by name."""
 Progress = Callable[[str, int, int], None]
 """Told (what is measured, done, total); it raises where the time is up."""
-PERCENT = ("error", "top5_error", "accuracy", "top1", "top5", "auroc")
+PERCENT = ("error", "top5_error", "accuracy", "top1", "top5", "auroc", "share_below_half_nat")
 """Metrics that tables show in per cent."""
 PREDICTIONS = ("label", "prediction", "confidence", "entropy")
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import ast
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -28,8 +33,6 @@ DATA |= {"hmc-cifar10": "HMC's predictions of CIFAR-10"}
 FOLDERS = {"cifar10-c": "CIFAR-10-C", "imagenet": "imagenet/manifest.json"}
 FOLDERS |= {"hmc-cifar10": "hmc-cifar10/probabilities.npy"}
 FOLDERS |= {f"uci-{name}": f"uci/{table.file}" for name, table in tabular.REGRESSION_TABLES.items()}
-METHODS = {"csgmcmc": "cSG-MCMC", "atmc": "ATMC", "emcmc": "Entropy-MCMC", "bde": "bde", "dropout": "Dropout"}
-METHODS |= {"hmc": "HMC"}
 COLUMNS = ("name", "table or figure", "content", "data", *(f"hours,\n{scale}" for scale in NOT_SMOKE))
 MACHINES = {"smoke": "two cores", "cpu": "two cores", "gpu": "one GPU", "paper": "one GPU"}
 
@@ -40,8 +43,6 @@ class Listing:
 
     name: str
     """As on the command line: ``table2``, ``emcmc-fig3``; also that of its folder of results."""
-    module: str = ""
-    """The module of this package that declares its `Study`; empty of a user's own file."""
     paper: str = ""
     """A key of `PAPERS`, or any other source in words."""
     where: str = ""
@@ -53,6 +54,8 @@ class Listing:
     hours: tuple[float, ...] = ()
     """Hours at smoke, cpu, gpu and paper, fixed before anything is run: of two cores, from gpu on of one GPU; empty
     where nobody has estimated them."""
+    study: str = ""
+    """The import path of its `Study`, ``MODULE:VARIABLE``; empty of the `Study` itself."""
 
     @property
     def heading(self) -> str:
@@ -61,82 +64,43 @@ class Listing:
 
     @property
     def method(self) -> str:
-        """The method of its paper: two papers have a Table 1."""
-        return METHODS.get(self.paper, self.paper or "own")
+        """The method of its paper, or its source."""
+        return PAPERS[self.paper].method if self.paper in PAPERS else self.paper or "own"
+
+    @property
+    def citation(self) -> str:
+        """Its paper, or its source."""
+        return PAPERS[self.paper].citation if self.paper in PAPERS else self.paper
 
 
-# fmt: off
-CONTENTS = (
-    Listing("fig1", "csgmcmc.fig1", "csgmcmc", "Fig. 1", "the cyclical step size", (), (0.001, 0.001, 0.001, 0.001)),
-    Listing("table1", "csgmcmc.table1", "csgmcmc", "Table 1",
-            "test error of single chains on CIFAR", ("cifar10", "cifar100"), (0.0064, 0.48, 7, 21)),
-    Listing("fig2", "csgmcmc.mixture_experiments", "csgmcmc", "Fig. 2",
-            "25 Gaussians, four chains of 50,000 steps", (), (0.01, 0.05, 0.05, 0.05)),
-    Listing("table2", "csgmcmc.table2", "csgmcmc", "Table 2",
-            "test error of parallel and single chains on CIFAR", ("cifar10", "cifar100"), (0.0096, 1.2, 18, 53)),
-    Listing("table3", "csgmcmc.table3", "csgmcmc", "Table 3",
-            "ResNet-50 on ImageNet", ("imagenet",), (0.01, 0, 45, 240)),
-    Listing("fig3a", "csgmcmc.fig3a", "csgmcmc", "Fig. 3a",
-            "12 samples in weight space", ("cifar100", "cifar10"), (0.0016, 0.13, 0.88, 2.6)),
-    Listing("fig3b", "csgmcmc.fig3b", "csgmcmc", "Fig. 3b",
-            "test error between two samples", ("cifar100", "cifar10"), (0.0008, 0.16, 2, 4)),
-    Listing("fig3c", "csgmcmc.fig3c", "csgmcmc", "Fig. 3c",
-            "test error against the number of cycles", ("cifar100", "cifar10"), (0.0016, 0.36, 2.6, 13)),
-    Listing("table4", "csgmcmc.mixture_experiments", "csgmcmc", "Table 4",
-            "mode coverage of 25 Gaussians", (), (0.01, 0.05, 0.05, 0.05)),
-    Listing("fig5", "csgmcmc.mixture_experiments", "csgmcmc", "Fig. 5",
-            "25 Gaussians, one chain of 50,000 steps", (), (0.01, 0.05, 0.05, 0.05)),
-    Listing("fig4", "csgmcmc.fig4", "csgmcmc", "Fig. 4",
-            "predictive entropy on notMNIST", ("mnist", "notmnist"), (0.01, 0.3, 0.3, 0.2)),
-    Listing("table5", "csgmcmc.table5", "csgmcmc", "Table 5",
-            "effective sample sizes on Bayesian logistic regression", ("uci",), (0.01, 0.2, 0.2, 0.1)),
-    Listing("atmc-table1", "atmc.atmc_tables", "atmc", "Table 1",
-            "CIFAR-10 under ResNet++", ("cifar10",), (0.01, 0.7, 5, 30)),
-    Listing("atmc-table2", "atmc.atmc_tables", "atmc", "Table 2",
-            "ImageNet under ResNet++", ("imagenet",), (0.01, 0, 60, 500)),
-    Listing("atmc-calibration", "atmc.atmc_calibration", "atmc", "Figs. 2 and 3",
-            "calibration in 8 bins", ("cifar10", "imagenet"), (0.01, 0.5, 50, 340)),
-    Listing("emcmc-fig2", "emcmc.emcmc_fig2", "emcmc", "Figs. 2, 7, 8",
-            "a sharp and a flat mode", (), (0.001, 0.005, 0.005, 0.005)),
-    Listing("emcmc-fig3", "emcmc.emcmc_fig3", "emcmc", "Fig. 3",
-            "logistic regression on MNIST's 1 and 7", ("mnist",), (0.01, 0.05, 0.05, 0.05)),
-    Listing("emcmc-fig4", "emcmc.emcmc_fig4", "emcmc", "Fig. 4",
-            "eigenspectrum of the diagonal Fisher", ("cifar100", "cifar10"), (0.002, 0.14, 3, 4)),
-    Listing("emcmc-fig5", "emcmc.emcmc_fig5", "emcmc", "Fig. 5",
-            "loss around samples, and between θ and θₐ", ("cifar100", "cifar10"), (0.002, 0.14, 3, 6)),
-    Listing("emcmc-table1", "emcmc.emcmc_table1", "emcmc", "Table 1",
-            "test accuracy on CIFAR", ("cifar10", "cifar100"), (0.01, 0.55, 8, 28)),
-    Listing("emcmc-corrupted", "emcmc.emcmc_corrupted", "emcmc", "Table 1b",
-            "accuracy on corrupted CIFAR-10", ("cifar10", "cifar10-c"), (0.02, 0.6, 1.5, 5)),
-    Listing("emcmc-imagenet", "emcmc.imagenet", "emcmc", "Table 1c",
-            "ResNet-50 on ImageNet", ("imagenet",), (0.01, 0, 35, 180)),
-    Listing("emcmc-table2", "emcmc.emcmc_table2", "emcmc", "Table 2",
-            "out-of-distribution detection and calibration",
-            ("cifar10", "svhn", "cifar100", "mnist", "notmnist"), (0.01, 0.7, 8, 28)),
-    Listing("emcmc-ablations", "emcmc.ablations", "emcmc", "App. A.2, C; Tables 3, 4, 6–9, Fig. 6",
-            "one setting of Entropy-MCMC at a time", ("cifar10",), (0.01, 0.16, 16, 48)),
-    Listing("theorem1", "theory.theorem1", "csgmcmc", "Theorem 1",
-            "bias and mean squared error against the number of steps", (), (0.001, 0.2, 0.2, 0.2)),
-    Listing("theorem2", "theory.theorem2", "csgmcmc", "Theorem 2, App. G; Entropy-MCMC's Theorem 1",
-            "W₂ to the target against the bounds", (), (0.002, 0.01, 0.01, 0.01)),
-    Listing("bde-table", "regression.bde_table", "bde", "Benchmark",
-            "airfoil and bike sharing at equal gradient evaluations",
-            ("uci-airfoil", "uci-bikesharing"), (0.01, 0.7, 5, 40)),
-    Listing("uci-table", "regression.uci_table", "dropout", "Readme",
-            "five UCI tables on the classic splits",
-            ("uci-yacht", "uci-concrete", "uci-energy", "uci-airfoil", "uci-protein"), (0.02, 1.5, 30, 400)),
-    Listing("hmc-cifar10", "fidelity.hmc_cifar10", "hmc", "Metrics",
-            "agreement with full-batch HMC on CIFAR-10, and total variation to it",
-            ("cifar10", "hmc-cifar10"), (0.02, 7, 18, 220)),
-    Listing("true-posterior", "fidelity.true_posterior", "hmc", "Study",
-            "which methods come near the true posterior of small networks",
-            ("uci-concrete", "uci-bikesharing", "uci-protein"), (0.02, 0.6, 1, 8)),
-    Listing("posterior-budgets", "fidelity.posterior_budgets", "hmc", "Study",
-            "how to spend gradients: settings, chains and cycles against the distance to true posteriors",
-            ("uci-concrete", "uci-bikesharing", "uci-protein"), (0.02, 1, 4, 4)),
-)
-# fmt: on
-"""In the order of the index page."""
+@cache
+def published() -> tuple[Listing, ...]:
+    """Return the published tables and figures, as the files of the papers' folders state them; no file is imported.
+
+    A file assigns each at its top level and states the fields of `Listing` as literals: ``STUDY = rp.Study(name=…,
+    paper=…, where=…, title=…, needs=…, hours=…, …)``. The list is paper by paper, in the order of `PAPERS`: its tables,
+    its figures, then all else, each by number.
+    """
+    found = [one for file in Path(__file__).parent.glob("*/*.py") for one in _stated(file)]
+    return tuple(sorted(found, key=_place))
+
+
+def _stated(file: Path) -> Iterator[Listing]:
+    """Yield the listings of a paper's file: its assigned calls that name a paper."""
+    known = {field.name for field in fields(Listing)}
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=variable)], value=ast.Call(keywords=keywords)):
+                stated: dict[str, Any] = {str(one.arg): one.value for one in keywords if one.arg in known}
+                if "paper" in stated:
+                    literals = {name: ast.literal_eval(value) for name, value in stated.items()}
+                    yield Listing(**literals, study=f"raychains.papers.{file.parent.name}.{file.stem}:{variable}")
+
+
+def _place(listing: Listing) -> tuple[int, int, list[int], str, str]:
+    kind = next(rank for rank, word in enumerate(("Table", "Fig", "")) if listing.where.startswith(word))
+    numbers = [int(number) for number in re.findall(r"\d+", listing.where)]
+    return list(PAPERS).index(listing.paper), kind, numbers, listing.where, listing.name
 
 
 def select(names: Sequence[str]) -> list[Listing]:
@@ -147,13 +111,13 @@ def select(names: Sequence[str]) -> list[Listing]:
         UserError: no name, an unknown one, or a file that declares no study.
     """
     files = [name for name in names if name.endswith(".py")]
-    known = [entry.name for entry in CONTENTS]
+    known = [entry.name for entry in published()]
     if not names:
         raise UserError(f"names must be all or some of {', '.join(known)}, got nothing; `list=True` shows them")
     for name in names:
         if name not in known and name != "all" and name not in files:
             raise unknown_name("names", name, ["all", *known])
-    return [entry for entry in CONTENTS if "all" in names or entry.name in names] + [own(file) for file in files]
+    return [entry for entry in published() if "all" in names or entry.name in names] + [own(file) for file in files]
 
 
 def own(file: str) -> Listing:
@@ -163,20 +127,22 @@ def own(file: str) -> Listing:
         UserError: it cannot be imported, it declares none or several, or one with a published table's name.
     """
     held = {id(one): one for one in vars(load_file("names", file)).values() if isinstance(one, Listing)}
-    found = [one for one in held.values() if not one.module]  # published ones may be imported there
+    known = {entry.name: entry for entry in published()}
+    # Published ones may be imported there.
+    found = [one for one in held.values() if one.name not in known or load(known[one.name]) is not one]
     if len(found) != 1:
         has = " and ".join(one.name for one in found) or "none"
         raise UserError(f"names must be files that declare one Study each, got {file!r}, which has {has}")
-    if any(found[0].name == entry.name for entry in CONTENTS):
-        has = found[0].name
-        raise UserError(f"names must be files of studies with names of their own, got {file!r}, which has {has}")
-    return found[0]
+    (study,) = found
+    if study.name in known:
+        raise UserError(f"names must be files of studies with names of their own, got {file!r}, which has {study.name}")
+    return study
 
 
-def listed(name: str) -> dict[str, Any]:
-    """Return a listing's fields, with which its experiment begins."""
-    (entry,) = select([name])
-    return vars(entry)
+def load(listing: Listing) -> Any:
+    """Return the `Study` of a listing, whose module is imported; a user's own listing is one."""
+    module, _, variable = listing.study.partition(":")
+    return getattr(import_module(module), variable) if module else listing
 
 
 def missing_data(names: Iterable[str]) -> str:
@@ -230,8 +196,8 @@ def show(options: Reproduce) -> None:
     console.print(fitting(console, build, [COLUMNS.index("content")], whole=False))
     for scale in NOT_SMOKE:
         say(console, f"{scale}: {SCALES[scale]}; estimated hours of {MACHINES[scale]}")
-    for name, title in PAPERS.items():
-        say(console, f"{name}: {title}")
+    for name, paper in PAPERS.items():
+        say(console, f"{name}: {paper.citation}")
     say(console, "chains and gradient evaluations: raychains reproduce NAME --scale SCALE --dry-run")
 
 

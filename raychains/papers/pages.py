@@ -17,7 +17,7 @@ from raychains.core.spec import check_format
 from raychains.inference import results
 from raychains.papers import published_table
 from raychains.papers.claims import LEVEL, VERDICTS, Claim, Of, Verdict, holm, in_words, judge
-from raychains.papers.scales import PAPERS, SCALES
+from raychains.papers.scales import SCALES
 from raychains.papers.study import Study, chosen
 from raychains.report import run_page
 from raychains.store import RunStore, Storage
@@ -29,8 +29,8 @@ FORMAT = 1
 ABOUT = "about.json"
 FIGURES = "figures"
 HOW_TO_READ = """
-A claim is a statement of a paper, or of ours, that numbers can test. All claims were written down before the runs. The
-line of a claim looks like this, with made-up numbers:
+A claim is a statement of a paper, or of ours, that numbers can test, written down before the runs. Its line looks like
+this, with made-up numbers:
 
 > A has a lower error than B: −4.2 [−8.3, −0.1] (detectable 5.4): holds; the paper's own numbers: holds
 
@@ -39,23 +39,23 @@ line of a claim looks like this, with made-up numbers:
   error should be lower, an accuracy higher.
 - **[−8.3, −0.1]** is the 95 % confidence interval of this difference (Student's t).
 - **allowed ±0.5** appears where the claim is that both are equal: the whole interval must then lie within ±0.5.
-- **detectable 5.4** is the smallest true difference that so many repeats would detect with a power of 80 %; `unknown`
-  if all repeats are equal, ∞ if there is no interval.
-- **holds**: the interval lies entirely on the claim's side. **{not_held}**: entirely on the other side.
-  **inconclusive**: neither; more repeats may decide it.
+- **detectable 5.4** is the smallest true difference that this number of repeats detects with a power of 80 %; a smaller
+  one may be found by luck, as here. `unknown` if all repeats are equal, ∞ if there is no interval.
+- **holds**: the interval lies entirely on the claim's side. **{not_held}**: entirely on the other side;
+  with networks or data smaller than a paper's this does not refute it. **inconclusive**: neither; more repeats may
+  decide.
 - **Holm-adjusted p** appears on pages whose claims are corrected together for multiple testing. There the verdict
   depends on this p value, so a claim can be inconclusive although its interval excludes 0.
-- **the paper's own numbers** is the verdict that the same rule gives for the published means and standard errors,
-  if there are any.
+- **the paper's own numbers** is the verdict of the same rule on the published means and standard errors, if any;
+  `contrary` if these lie entirely on the other side.
 - **no spread between the repeats: another would differ with a probability of up to 63 %** appears if all
-  repeats gave the same value. The percentage is a 95 % upper bound for the probability that another repeat gives
-  another value.
+  repeats gave the same value; the percentage is a 95 % upper bound.
 """
 """The guide to `Verdict.line` on the index."""
 WHAT_IS_LISTED = """
 Each linked page has a table with the published values beside ours, and below it the claims. The last three columns
-count these claims. `raychains reproduce NAME --scale {scale}` repeats the runs. In the column *run*, *partly* means
-that some parts were not run; the table's footnotes say why. A *study* is an experiment of ours that no paper has.
+count these claims. `raychains reproduce NAME --scale {scale}` repeats the runs. If *run* says *partly* or *not run*,
+the table's footnotes say why. The studies called *ours* are in no paper.
 """
 EMPTY = pd.DataFrame(columns=["part", "row", "column", "repeat", "value", "digests", "samples"])
 """Cells of an experiment of which nothing was run."""
@@ -236,7 +236,6 @@ def write(experiment: Study, folder: Folder) -> list[Verdict]:
     html = run_page.filled(
         "reproduced.html.j2",
         experiment=experiment,
-        paper=PAPERS.get(experiment.paper, experiment.paper),
         scale=scale,
         about_scale=SCALES[scale],
         about=about,
@@ -320,10 +319,11 @@ class Entry:
         return [sum(verdict == word for verdict, _ in self.claims) for word in VERDICTS]
 
 
-def entries(root: Storage, prefix: str, scale: str, own: Sequence[Study] = ()) -> list[Entry]:
-    """Return the experiments whose folders lie there, in the papers' order, then a user's own."""
+def entries(root: Storage, prefix: str, scale: str, more: Sequence[Study] = ()) -> list[Entry]:
+    """Return the experiments whose folders lie there: published ones in the list's order, then those of ``more``, a
+    user's own."""
     found = []
-    for experiment in [*chosen(["all"]), *own]:
+    for experiment in {one.name: one for one in (*chosen(["all"]), *more)}.values():
         folder = Folder(root, prefix, experiment.name)
         about = folder.about()
         if about is None or about["scale"] != scale:
@@ -336,13 +336,19 @@ def entries(root: Storage, prefix: str, scale: str, own: Sequence[Study] = ()) -
     return found
 
 
-def write_index(root: Storage, prefix: str, scale: str, own: Sequence[Study] = ()) -> str:
+def write_index(root: Storage, prefix: str, scale: str, more: Sequence[Study] = ()) -> str:
     """Draw index.html of a scale's experiments below the prefix, and the same as README.md; return where the page
     lies."""
-    shown = entries(root, prefix, scale, own)
+    shown = entries(root, prefix, scale, more)
     words = [in_words(verdict, scale) for verdict in VERDICTS]
     html = run_page.filled(
-        "reproductions.html.j2", scale=scale, about_scale=SCALES[scale], papers=PAPERS, entries=shown, words=words
+        "reproductions.html.j2",
+        scale=scale,
+        about_scale=SCALES[scale],
+        entries=shown,
+        words=words,
+        total=_counts(shown),
+        by_paper=_by_paper(shown),
     )
     name = _path(prefix, "index.html")
     root.publish(name, html)
@@ -357,10 +363,7 @@ def _index_markdown(scale: str, words: Sequence[str], shown: Sequence[Entry]) ->
     lines += [f"This page compares published tables and figures with our own runs. Scale {scale} means"]
     lines += [f"{SCALES[scale]}.", "", f"**{sum(total)} claims. {numbers[0].upper()}{numbers[1:]}.** By paper:", ""]
     lines += [f"| paper | claims | {' | '.join(words)} |", f"|---|---:|{'---:|' * len(words)}"]
-    for paper, method in {one.experiment.paper: one.experiment.method for one in shown}.items():
-        of = _counts([one for one in shown if one.experiment.paper == paper])
-        cited = f"{method}: {PAPERS[paper]}" if paper in PAPERS else method
-        lines.append(f"| {cited} | {sum(of)} | {' | '.join(map(str, of))} |")
+    lines += [f"| {cited} | {sum(of)} | {' | '.join(map(str, of))} |" for cited, of in _by_paper(shown).items()]
     lines += ["", "## How to read a claim", "", HOW_TO_READ.strip().format(not_held=words[1]), ""]
     lines += ["## Tables and figures", "", WHAT_IS_LISTED.strip().format(scale=scale), ""]
     lines += [f"| paper | what | name | run | {' | '.join(words)} |", f"|---|---|---|---|{'---:|' * len(words)}"]
@@ -375,6 +378,15 @@ def _index_markdown(scale: str, words: Sequence[str], shown: Sequence[Entry]) ->
             lines += ["", f"### {method}, [{one.experiment.heading}]({page})", ""]
             lines += [f"![{one.experiment.title}]({path})" for path in one.figures]
     return "\n".join([*lines, ""])
+
+
+def _by_paper(shown: Sequence[Entry]) -> dict[str, list[int]]:
+    """Return the numbers of claims of each paper by `VERDICTS`."""
+    found = {}
+    for paper, first in {one.experiment.paper: one.experiment for one in shown}.items():
+        cited = ": ".join(dict.fromkeys(filter(None, (first.method, first.citation))))
+        found[cited] = _counts([one for one in shown if one.experiment.paper == paper])
+    return found
 
 
 def _counts(shown: Sequence[Entry]) -> list[int]:

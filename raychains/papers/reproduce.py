@@ -32,7 +32,7 @@ from raychains.core.errors import (
     format_error,
     require,
 )
-from raychains.core.options import check_refused, make
+from raychains.core.options import make
 from raychains.core.validation import true_or_false
 from raychains.data import standins
 from raychains.data.prepared import local_preparation
@@ -67,7 +67,6 @@ def plan(options: Reproduce) -> PlannedReproduction:
     for one in experiments:
         if options.scale not in one.scales:
             raise UserError(f"scale must be one of {', '.join(one.scales)} for {one.name}, got {options.scale!r}")
-    check_refused(options, "of a reproduction")
     every = "be stop or restart-cycle: a table needs every chain"
     require(options.on_divergence != "drop-chain", "on_divergence", options.on_divergence, every)
     with at_scale(options) as common:
@@ -154,14 +153,13 @@ def reproduce(
     _check_folder(given)
     clock = Clock(None if given.max_hours is None else time.monotonic() + given.max_hours * HOUR)
     done: list[Reproduced] = []
-    own_tables = [one for one in {id(p.experiment): p.experiment for p in planned.parts}.values() if not one.module]
     experiments = [list(parts) for _, parts in itertools.groupby(planned.parts, key=lambda part: part.experiment.name)]
     with ALONE, CallbackList(own) as called, at_scale(given) as common:
 
         def run(workers: WorkerPool | None = None) -> None:
             for parts in experiments:
                 done.append(_Running(given, common, parts, Unclosed(called), clock, watch, workers).all())
-                pages.write_index(*place_of(given), given.scale, own_tables)
+                pages.write_index(*place_of(given), given.scale, [part.experiment for part in planned.parts])
                 tell(done[-1])
 
         def run_on_ray() -> None:
@@ -186,7 +184,7 @@ def _check_folder(options: Reproduce) -> None:
     Raises:
         UserError: which experiment lies there.
     """
-    for listing in [*contents.CONTENTS, *contents.select(options.names)] if options.to is not None else ():
+    for listing in [*contents.published(), *contents.select(options.names)] if options.to is not None else ():
         about = Folder(Storage(str(options.to)), "", listing.name).about()
         if about is not None and about["scale"] != options.scale:
             raise UserError(
@@ -318,8 +316,7 @@ class _Running:
             tell = partial(self._tell, called)
             if part.computed is not None:
                 return part.computed(Computation(scale, part.name, self.pieces, self.experiment.revision, tell))
-            assert part.tables is not None
-            return part.tables(*(dataclasses.replace(one, tell=tell) for one in runs))
+            return planned.experiment.tables_of(part, [dataclasses.replace(one, tell=tell) for one in runs])
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[CallbackList]:

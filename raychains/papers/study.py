@@ -1,5 +1,5 @@
-"""One table or figure as data: a published one is a module of a paper's folder and a line of the list of all, one's own
-is a file that the command is given."""
+"""One table or figure as data, which a file declares: of a paper's folder, or a user's own, which the command is
+given."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
+from raychains import samplers
 from raychains.core.errors import require
 from raychains.papers.claims import Claim, Summary
-from raychains.papers.contents import Listing, select
+from raychains.papers.contents import Listing, load, select
 from raychains.papers.published_table import Heading
 from raychains.papers.scales import ALL, SCALES
 from raychains.planning.presets.named import Preset, Variant
@@ -157,11 +157,13 @@ class Part:
     name: str
     label: str = ""
     data: tuple[str, ...] = ()
-    """The data sets that it needs, by the names of `raychains.papers.contents.DATA`."""
+    """The data sets that it needs, by the names of `raychains.papers.contents.DATA`; of a study's only part its
+    ``needs``."""
     sampled: Callable[[str], Sequence[Sampled]] = lambda scale: ()
     """Its comparisons at a scale."""
     tables: Callable[..., Tables] | None = None
-    """Its tables from its finished comparisons, each a `raychains.papers.completed_run.CompletedRun`."""
+    """Its tables from its finished comparisons, each a `raychains.papers.completed_run.CompletedRun`; by default cells
+    of every arm, whose columns are metrics as `CompletedRun.cells` takes them."""
     computed: Callable[[Computation], Tables] | None = None
     """Its tables where it needs no chains of the store."""
     stands_for: str = ""
@@ -188,7 +190,7 @@ class Study(Listing):
     rows: Headings = field(default_factory=dict)
     """The table's rows: keys of cells, and their labels."""
     columns: Headings
-    """Its columns, the same of every part; of a table of methods metrics, as `CompletedRun.cells` takes them."""
+    """Its columns, the same of every part."""
     absent: str = "not measured"
     """The reason for a cell without a value in a part that was run."""
     values: tuple[Value, ...] = ()
@@ -218,9 +220,11 @@ class Study(Listing):
         allowed = "be less or greater: Holm's method takes p values of no difference"
         require(not equal, f"{self.name}: claims of a family", equal, allowed)
         if self.task:
-            part = Part(name=self.name, sampled=self._sampled, tables=self._tables, scales=tuple(self.sizes))
+            part = Part(name=self.name, sampled=self._sampled, scales=tuple(self.sizes))
             rows = {method.name: method.label or method.name for method in self.methods}
             vars(self).update(parts=(part,), rows=self.rows or rows, settings=self._settings)
+        if len(self.parts) == 1:
+            vars(self).update(parts=(replace(self.parts[0], data=self.needs),))
 
     def _sampled(self, scale: str) -> Sequence[Sampled]:
         """Return the comparison of a table of methods."""
@@ -228,10 +232,12 @@ class Study(Listing):
         methods = [replace(one, options={**one.options, **size.own.get(one.name, {})}) for one in self.methods]
         return [Sampled(size.preset(self.name, self.title, self.task, methods))]
 
-    def _tables(self, run: CompletedRun) -> Tables:
-        """Return the cells of a table of methods."""
-        columns = [heading.key for heading in self.column_headings(run.scale)]
-        return {"cells": run.cells([method.name for method in self.methods], columns)}
+    def tables_of(self, part: Part, runs: Sequence[CompletedRun]) -> Tables:
+        """Return a part's tables from its finished comparisons."""
+        if part.tables is not None:
+            return part.tables(*runs)
+        columns = [heading.key for heading in self.column_headings(runs[0].scale)]
+        return {"cells": [c for run in runs for c in run.cells([v.name for v in run.preset.variants], columns)]}
 
     def _settings(self, scale: str) -> list[Setting]:
         """Return the size of a table of methods, in words."""
@@ -268,7 +274,7 @@ def comparison(preset: Callable[..., Preset], **asked: Any) -> Callable[..., Seq
 def parts(
     labels: Mapping[str, str],
     sampled: Callable[[str, str], Sequence[Sampled]],
-    tables: Callable[..., Tables],
+    tables: Callable[..., Tables] | None = None,
     *,
     data: Callable[[str], str] = str,
     scales: Mapping[str, tuple[str, ...]] | None = None,
@@ -346,15 +352,14 @@ def figure(
 
 
 def by_part(
-    table: pd.DataFrame,
     labels: Mapping[str, str],
     panel: Callable[[pd.DataFrame], Panel],
     *,
     of: str = "part",
     columns: int = 4,
     **chart: Any,
-) -> Figure:
-    """Draw a titled panel for each part of a table, from its rows.
+) -> Callable[[pd.DataFrame], Figure]:
+    """Return `figure`'s ``draw`` of a titled panel for each part of a table, from its rows.
 
     Args:
         labels: titles.
@@ -362,9 +367,13 @@ def by_part(
         columns: panels in a row at most.
         chart: further fields of `Chart`.
     """
-    parts = table.groupby(of, sort=False)
-    made = [replace(panel(rows), title=labels[str(name)]) for name, rows in parts]
-    return Chart(panels=made, columns=columns, **chart)()
+
+    def draw(table: pd.DataFrame) -> Figure:
+        parts = table.groupby(of, sort=False)
+        made = [replace(panel(rows), title=labels[str(name)]) for name, rows in parts]
+        return Chart(panels=made, columns=columns, **chart)()
+
+    return draw
 
 
 def styled(
@@ -396,17 +405,15 @@ def styles(labels: Mapping[str, str], places: str) -> dict[str, ArmStyle]:
     return made
 
 
+def labels(methods: str) -> dict[str, str]:
+    """Return the labels that reports show of methods, by name; names are separated by spaces."""
+    return {name: samplers.method(name).label for name in methods.split()}
+
+
 def chosen(names: Sequence[str]) -> list[Study]:
     """Return the studies of these names, as `raychains.papers.contents.select`; only their modules are imported.
 
     Raises:
         UserError: no name, or an unknown one.
     """
-    found = []
-    for listing in select(names):
-        if isinstance(listing, Study):  # of a user's file
-            found.append(listing)
-            continue
-        held = vars(import_module(f"raychains.papers.{listing.module}")).values()
-        found += [one for one in held if isinstance(one, Study) and one.name == listing.name]
-    return found
+    return [load(listing) for listing in select(names)]

@@ -1,4 +1,4 @@
-"""Tables of texts, built once and rendered as HTML, LaTeX, Markdown or for a terminal."""
+"""Tables of texts, built once and rendered as HTML, Markdown or for a terminal."""
 
 from __future__ import annotations
 

@@ -27,8 +27,9 @@ def _length(name: str, value: object) -> None:
 
 
 class MCLMC(Isokinetic):
-    """With the refresh R(u) = normalise(u + νξ), ν² = (e^{h/L} − 1)/d, the direction e = ∇log p/‖∇log p‖ and b = .1932:
-    u ← R(u); u turns towards e by b·h; θ ← θ + ½h·u; u turns by (1−2b)·h; θ ← θ + ½h·u; u turns by b·h; u ← R(u).
+    """With d parameters, h = ``lr``, L = ``length``, b = .1932, the direction e = ∇log p/‖∇log p‖, the refresh R: u ←
+    normalise(u + νξ), ν² = (exp(h/L) − 1)/d, and the turn D(c): u ← normalise((1−ζ)(1+ζ+(1−ζ)u·e)e + 2ζu), ζ =
+    exp(−c·h·‖∇log p‖/(d−1)): R; D(b); θ ← θ + ½h·u; D(1−2b); θ ← θ + ½h·u; D(b); R.
 
     A step has the length ``lr`` = h in θ, whatever the gradient, N and T: it is *not* on the mean-loss scale. On a
     normal law in d dimensions √d times the narrowest standard deviation is a step with a bias of about one per cent; L

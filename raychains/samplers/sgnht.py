@@ -46,8 +46,8 @@ class SGNHT(Thermostat):
         "1 − a₀ in [0, 1); a₀ is the friction per step that goes with the injected noise.", default=0.9
     )
     thermostat: str = setting(
-        '``"coordinate"``: one z per coordinate; ``"scalar"``: one z per lane and parameter group, driven by the mean '
-        "of p² (the paper's first form).",
+        '``"coordinate"``: one z per coordinate; ``"scalar"``: one z per parameter group (of densities also per lane), '
+        "driven by the mean of p² (the paper's first form).",
         default="coordinate",
         check=partial(one_of, known=("coordinate", "scalar")),
     )

@@ -11,9 +11,9 @@ from raychains.core.errors import UserError, format_error, require
 from raychains.core.registry import check_name, names_written
 from raychains.core.spec import TaskSpec
 from raychains.core.user_code import imported, is_ours, load, path_of
-from raychains.tasks import task_cache
 from raychains.tasks.base import LogDensity, PredictiveTask, Task
 from raychains.tasks.fingerprint import changed
+from raychains.tasks.task_cache import MADE_OF_OBJECTS, find, forget, give, give_again, travels
 
 __all__ = [
     "NAMES",
@@ -38,7 +38,6 @@ __all__ = [
 
 NAMES = {name: f"{__name__}.{module}:{kind}" for module, kind, name in names_written("task")}
 """The built-in tasks: their import paths by short name, which a class of this folder states as its ``name``."""
-forget, give, give_again, travels = task_cache.forget, task_cache.give, task_cache.give_again, task_cache.travels
 
 
 def make(name: str, **settings: object) -> Task:
@@ -89,13 +88,13 @@ def name_of(task: Task) -> str:
 
 def is_known(spec: TaskSpec) -> bool:
     """Return whether a spec's task can be built without importing a module that the spec alone names."""
-    return is_ours(spec.kind.partition(":")[0]) or task_cache.find(spec) is not None or imported(spec.kind) is not None
+    return is_ours(spec.kind.partition(":")[0]) or find(spec) is not None or imported(spec.kind) is not None
 
 
 def is_own(spec: TaskSpec) -> bool:
     """Return whether a task is a user's: made of a user's model or density, or of a class that is not raychains'
     own."""
-    return spec.kind in task_cache.MADE_OF_OBJECTS or not is_ours(spec.kind.partition(":")[0])
+    return spec.kind in MADE_OF_OBJECTS or not is_ours(spec.kind.partition(":")[0])
 
 
 def check_known(spec: TaskSpec) -> None:
@@ -115,7 +114,7 @@ def build(spec: TaskSpec) -> Task:
     Raises:
         UserError: no such task, another revision, or other data than the spec was made with.
     """
-    known = task_cache.find(spec)
+    known = find(spec)
     if known is not None:
         return known
     task = construct(spec.kind, spec.settings)

@@ -165,7 +165,7 @@ def test_the_table_counts_faults_that_came_about_and_violations_whatever_they_we
         "1 of 3 faults broke the guarantee; 0 were repaired. Now 1 break it.\n1 further commands" in said
         and "| `run` | | 3/0/0 | | | | |" in said
     )
-    assert "| worker | SIGKILL | 3 | 2 | 1 | 0 | 1 | 5.0 s | 9.0 s |" in said
+    assert "| worker | SIGKILL | 3 | 2 | 1 | 0 | 5.0 s | 9.0 s |" in said
 
 
 def test_the_page_shows_what_was_counted() -> None:

@@ -126,7 +126,7 @@ def test_a_cluster_that_grows_is_asked_for_as_many_as_wait() -> None:
 def test_an_evaluator_goes_where_it_costs_the_fewest_chains() -> None:
     cluster = Recorded(Node(8, 2, "a"), Node(4, 1, "b"))
     slots = slots_of(cluster, gpus_per_worker=2, gpus_per_evaluator=0.5, evaluators=2)
-    work, alone = EvaluationConfig(task={}, split="test"), ResourceConfig(gpus_per_evaluator=0.5, evaluators=3)
+    work, alone = EvaluationConfig(task={}, split="test", bins=15), ResourceConfig(gpus_per_evaluator=0.5, evaluators=3)
     made = Evaluators(cluster, "store", work, 3, alone, slots=slots, names=Names("r", "abcdef99"))
     for _ in range(3):
         made.start()
@@ -148,7 +148,7 @@ def test_a_node_without_raychains_is_one_line() -> None:
         "Traceback\nRuntimeError: The actor failed to import on the worker.\nModuleNotFoundError: No module named "
         "'raychains'"
     )
-    cluster.answer = failure(RayTaskError("ready", text, cause))
+    cluster.answer = failure(RayTaskError("load_user_code", text, cause))
     with refused("nodes must have raychains", __version__, "a worker has none"):
         made.take(made.references()[0])
 
@@ -185,7 +185,7 @@ def test_the_slots_of_a_pack_share_a_worker_and_are_let_go_with_the_last_of_them
 
 def test_a_class_keeps_its_methods_under_its_runs_name() -> None:
     made = Names("digits-1").titled(ChainWorker)
-    assert made.__name__ == "ChainWorker:digits-1" and made.ready is ChainWorker.ready
+    assert made.__name__ == "ChainWorker:digits-1" and made.load_user_code is ChainWorker.load_user_code
 
 
 class Asked:

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pandas as pd
 import pytest
 
 import raychains as rc
@@ -23,8 +22,6 @@ from raychains.cli import main
 from raychains.core import user_code
 from raychains.core.checksum import unsealed
 from raychains.orchestration.cluster.worker_pool import WorkerPool
-from raychains.planning import methods
-from raychains.schedules import schedule as schedule_base
 from raychains.store import finished_chains
 from tests.checks import refused
 from tests.pool import unpaged
@@ -289,26 +286,6 @@ def test_short_names_are_known_and_suggested(installed: Path) -> None:
 
 
 # Classes in Python
-
-
-def test_a_run_of_an_older_version_is_resumed(monkeypatch: pytest.MonkeyPatch, installed: Path) -> None:
-    """Its specs do not hold the sources of the classes."""
-    chains = installed / "runs" / "chains"
-    options: dict[str, Any] = {"task": "gaussian", "steps": 100, "chains": 1, "repeats": 1, "lr": 0.1}
-    options |= {"sampler": "own_parts:Mine", "schedule": "own_parts:Warm", "resume": True}
-    options |= {"store": str(installed / "runs")}
-    before = {*chains.iterdir()}
-    with unpaged():
-        with monkeypatch.context() as older:
-            for module in (methods, schedule_base):
-                older.setattr(module, "source_of", lambda part: None)
-            first = rc.run(**options)
-        again = rc.run(**options)
-    assert again.path == first.path and len({*chains.iterdir()} - before) == 1
-    pd.testing.assert_frame_equal(again.table(), first.table())
-    anew = {**options, "task": rc.make_task("gaussian"), "resume": False}
-    other = sampling.sample(**anew)  # as this version plans it
-    assert other.path != first.path and len({*chains.iterdir()} - before) == 2
 
 
 def test_a_class_of_a_function_travels_to_the_workers(folder: Path) -> None:

@@ -33,7 +33,7 @@ def here(folder: Path, runs: str) -> Iterator[Path]:
 
 
 BLOCKS: dict[str, Callable[[Names], bool]] = {
-    "README.md 0": lambda names: names["intervals"].shape == (len(names["x"]) - 250, 2),
+    "README.md 0": lambda names: names["intervals"].shape == (len(names["x"]) - 400, 2),
     "docs/how-to/local-learning-coefficient.md 1": lambda names: Path("step400.pt").is_file(),
     "docs/how-to/own-model.md 0": good_fit,
     "docs/reference/samplers.md 0": lambda names: len(names["samples"]) == 4,

@@ -44,7 +44,7 @@ run --checkpoint-every 5m | --checkpoint-every must be a finite number above 0
 run --slot-timeout soon | --slot-timeout must be a finite number above 0, in seconds or with a unit
 run --concurrent 0 | --concurrent must be an integer of at least 1, got 0
 run --accelerator-type T4 --gpus-per-chain 0 | --accelerator-type must be left out if nothing
-reproduce | NAMES must be all or some of fig1
+reproduce | NAMES must be all or some of table1
 reproduce tabel2 | got 'tabel2'; did you mean 'table2'?
 reproduce fig1 --scale small | --scale must be one of cpu, gpu, paper, smoke, got 'small'
 reproduce fig1 --max-hours 0 | --max-hours must be a finite number above 0, got 0.0

@@ -28,7 +28,7 @@ def softmax_samples(
 
 def rows_of(p: Array, labels: Array) -> Rows:
     """The rows of probabilities [samples, n, classes]."""
-    return reduce_classification(list(np.log(p)), labels).rows
+    return reduce_classification(list(np.log(p)), labels, bins=15).rows
 
 
 def top_class_rows(confidence: Any, right: Any) -> Rows:

@@ -102,20 +102,22 @@ def test_few_rows_and_rows_alike_have_the_error_that_is_seen_at_once(diagram: ob
 
 def test_classwise_sums_of_shards_add_up() -> None:
     p, labels = CASES[0][0].mean(0), CASES[0][1]
-    whole = calibration_error.classwise_sums(p, labels)
+    whole = calibration_error.classwise_sums(p, labels, 15)
     parts = [
-        calibration_error.classwise_sums(p[s], labels[s]) for s in (slice(0, 100), slice(100, 101), slice(101, None))
+        calibration_error.classwise_sums(p[s], labels[s], 15)
+        for s in (slice(0, 100), slice(100, 101), slice(101, None))
     ]
     np.testing.assert_allclose(np.sum(parts, axis=0), whole, rtol=1e-12)
     assert whole.shape == (3, 7, 15) and whole[0].sum(1).tolist() == [500.0] * 7 and whole[2].sum() == 500
 
 
 def test_classwise_error_of_one_class_and_of_one_row() -> None:
-    assert calibration_error.classwise_error(calibration_error.classwise_sums(np.ones((4, 1)), np.zeros(4, int))) == 0
-    one = calibration_error.classwise_sums(np.array([[0.7, 0.2, 0.1]]), np.array([1]))
+    alone = calibration_error.classwise_sums(np.ones((4, 1)), np.zeros(4, int), 15)
+    assert calibration_error.classwise_error(alone) == 0
+    one = calibration_error.classwise_sums(np.array([[0.7, 0.2, 0.1]]), np.array([1]), 15)
     assert calibration_error.classwise_error(one) == pytest.approx((0.7 + 0.8 + 0.1) / 3)
 
 
 def test_bad_rows_are_one_line() -> None:
     with refused("confidence", "finite", "nan"):
-        calibration_error.equal_mass(top_class_rows([0.5, np.nan], [True, False]))
+        calibration_error.equal_mass(top_class_rows([0.5, np.nan], [True, False]), 15)

@@ -80,9 +80,9 @@ def test_rows_and_metrics_equal_those_of_libraries(blocks: list[Array], labels: 
 
 @EACH
 def test_prefix_curves_equal_recomputation_from_scratch(blocks: list[Array], labels: Array) -> None:
-    curves = reduce_classification(blocks, labels).curves
+    curves = reduce_classification(blocks, labels, bins=15).curves
     for s in range(1, len(blocks) + 1):
-        rows = reduce_classification(blocks[:s], labels).rows
+        rows = reduce_classification(blocks[:s], labels, bins=15).rows
         assert curves["error"][s - 1] == pytest.approx(metrics.of_points("error", rows) * len(labels), abs=1e-9)
         assert curves["nll"][s - 1] == pytest.approx(metrics.of_points("nll", rows) * len(labels), rel=1e-12)
     assert len(curves["error"]) == len(curves["nll"]) == len(blocks)
@@ -92,7 +92,7 @@ def test_prefix_curves_equal_recomputation_from_scratch(blocks: list[Array], lab
 def test_mutual_information_is_the_mean_divergence_from_the_mean(blocks: list[Array], labels: Array) -> None:
     p = np.exp(np.stack(blocks).astype(np.float64))
     p /= p.sum(-1, keepdims=True)
-    rows = reduce_classification(list(np.log(p)), labels).rows
+    rows = reduce_classification(list(np.log(p)), labels, bins=15).rows
     found = metrics.mutual_information_of(rows)
     divergences = [scipy.stats.entropy(sample, p.mean(0), axis=1) for sample in p]
     np.testing.assert_allclose(found, np.mean(divergences, axis=0), atol=1e-11)
@@ -108,11 +108,11 @@ def test_tied_classes_come_in_their_order_so_that_top_1_is_the_error() -> None:
         ranked = np.argsort(-p, axis=1, kind="stable")[:, :k]
         assert metrics.in_top(p, labels, k).tolist() == [y in r for y, r in zip(labels, ranked, strict=True)]
     assert (metrics.in_top(p, labels, 1) == (p.argmax(1) == labels)).all()
-    assert (reduce_classification([np.log(p)], labels).rows["top5"] == metrics.in_top(p, labels, 5)).all()
+    assert (reduce_classification([np.log(p)], labels, bins=15).rows["top5"] == metrics.in_top(p, labels, 5)).all()
 
 
 def test_rows_without_entropies_are_one_line() -> None:
-    rows = dict(reduce_classification(*CASES[0]).rows)
+    rows = dict(reduce_classification(*CASES[0], bins=15).rows)
     with refused("expected_entropy", "finite"):
         metrics.mutual_information_of({**rows, "expected_entropy": np.full(500, np.nan)})
 
@@ -120,7 +120,7 @@ def test_rows_without_entropies_are_one_line() -> None:
 def test_impossible_classes_give_finite_rows() -> None:
     """A probability that underflowed to exactly 0 (log −∞) counts as 0·log 0 = 0, and as a finite loss."""
     block = np.array([[0.0, -np.inf, -np.inf], [-np.inf, np.log(0.5), np.log(0.5)]], dtype=np.float32)
-    reduced = reduce_classification([block], np.array([0, 0]))
+    reduced = reduce_classification([block], np.array([0, 0]), bins=15)
     assert all(np.isfinite(column).all() for column in reduced.rows.values())
     np.testing.assert_allclose(reduced.rows["expected_entropy"], [0, np.log(2)], atol=1e-7)
     np.testing.assert_allclose(reduced.rows["entropy"], [0, np.log(2)], atol=1e-7)

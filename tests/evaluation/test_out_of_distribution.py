@@ -129,7 +129,7 @@ def test_a_predictive_that_diverged_has_no_numbers() -> None:
     reduced = split.reduce([np.full((5, 3), np.nan, dtype=np.float32)], 0)
     (found,), (curve,) = split.summarise([reduced]), split.curve([reduced])
     assert np.isnan([found["low_entropy"], found["entropy"], curve["low_entropy"][0]]).all()
-    labelled = reduce_classification([np.full((4, 3), np.nan)], np.array([0, 1, 2, 0]))
+    labelled = reduce_classification([np.full((4, 3), np.nan)], np.array([0, 1, 2, 0]), bins=15)
     assert np.isnan([labelled.curves["error"][0], labelled.curves["nll"][0]]).all()
 
 

@@ -33,7 +33,7 @@ def gaussians(samples: int = 4) -> list[np.ndarray[Any, Any]]:
 
 
 def classification(blocks: list[Any], weights: Any = None) -> Reduced:
-    return reduce_classification(blocks, np.arange(N) % CLASSES, weights=weights)
+    return reduce_classification(blocks, np.arange(N) % CLASSES, bins=15, weights=weights)
 
 
 def out_of_distribution(blocks: list[Any], weights: Any = None) -> Reduced:

@@ -88,7 +88,7 @@ def collect() -> dict[str, Entries]:
             for kind in EVENTS
             for f in ("", *(field.name for field in dataclasses.fields(kind)))
         },
-        "experiments": {e.name: e.paper for e in contents.CONTENTS} | dict.fromkeys(SCALES, ""),
+        "experiments": {e.name: e.paper for e in contents.published()} | dict.fromkeys(SCALES, ""),
         "presets": {preset.name: _values(preset, PRESET) for preset in PRESETS},
         "preset arms": {
             f"{preset.name} {arm.name}": _values(arm, ARM) for preset in PRESETS for arm in preset.variants

@@ -27,7 +27,8 @@ OTHERS = {
     "WANDB_MODE": "wandb, an extra of which the tests have no copy",
     "UV_PYTHON": "uv, and Ray's hook for it",
     "GPU_FLAGS": "a variable of the Makefile",
-    "MAX_FAILURES": "a constant of raychains/coordination/failure.py",
+    "BUILT_IN": "a constant of raychains/report/figures",
+    "ONE_COSINE": "a constant of raychains/planning/thinning.py",
 }
 """Who else reads a variable."""
 

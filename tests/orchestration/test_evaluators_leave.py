@@ -17,7 +17,7 @@ def test_an_evaluator_that_leaves_does_its_jobs_and_takes_no_other() -> None:
     cluster = Recorded(Node(1, 0, "stays"))
     plan = comparison(Mixture25(), chains=1)
     pool = filled(list(plan.chains()), draws=5)
-    evaluators = Evaluators(cluster, "store", EvaluationConfig(task={}, split="target"), 1, ResourceConfig())
+    evaluators = Evaluators(cluster, "store", EvaluationConfig(task={}, split="target", bins=15), 1, ResourceConfig())
     queue = EvaluationQueue(plan, pool, evaluators, shards=1)
 
     def predictions(actor: Started) -> int:

@@ -147,7 +147,7 @@ def test_the_option_reaches_the_resources() -> None:
 @pytest.mark.parametrize("gpus", [0.0, 0.25])
 def test_an_evaluator_is_started_with_its_share(gpus: float) -> None:
     cluster: Any = Recorded()
-    work = EvaluationConfig(task={}, split="test")
+    work = EvaluationConfig(task={}, split="test", bins=15)
     Evaluators(cluster, "store", work, 1, ResourceConfig(gpus_per_evaluator=gpus)).start()
     [actor] = cluster.actors
     assert (actor.options.gpus, actor.options.cpus, actor.args[0].gpus) == (gpus, 0, gpus)

@@ -18,10 +18,10 @@ import raychains as rc
 from raychains import tasks
 from raychains.coordination import coordinator as c
 from raychains.core.config import Common
-from raychains.core.user_code import UserCode
 from raychains.inference.predictive import select
 from raychains.measures import interpolation
 from raychains.orchestration.cluster import ray_private
+from raychains.orchestration.cluster.payload import Payload
 from raychains.orchestration.cluster.ray_workers import RayWorkers
 from raychains.orchestration.cluster.resource_config import ResourceConfig, Slots
 from raychains.orchestration.cluster.worker_pool import WorkerPool
@@ -203,7 +203,7 @@ def test_a_stopped_run_leaves_its_worker_to_the_next_one(world: World, tmp_path:
 # Without Ray
 
 
-PAYLOAD = UserCode()
+PAYLOAD = Payload()
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
     return made
 
 
-def workers_of(pool: WorkerPool, store: str = "/nowhere", payload: UserCode = PAYLOAD, **changes: Any) -> ChainWorkers:
+def workers_of(pool: WorkerPool, store: str = "/nowhere", payload: Payload = PAYLOAD, **changes: Any) -> ChainWorkers:
     """A driver's workers; changes are fields of its slots, its resources or both."""
     fields = {name: value for name, value in changes.items() if name in Slots.__dataclass_fields__}
     slots = Slots(**{"cpus": 1, "gpus": 0, "count": 4, "cluster": pool, **fields})
@@ -241,11 +241,11 @@ def test_workers_that_are_up_stay_and_one_with_a_chain_or_still_coming_up_ends(r
     workers.start(c.Start(0, "digest", 1), spec, {})
     workers.close()
     assert recorded.killed == [recorded.actors[2], recorded.actors[0]] and not len(workers)
-    another = UserCode(("another",))
+    another = Payload(("another",))
     following = workers_of(pool, payload=another, count=9, concurrent=1, max_failures=1)
     following.ask_for(2)
     assert len(recorded.actors) == 4, "one that was there, and a new one"
-    assert [recorded.actors[n].called("ready")[-1] for n in (1, 3)] == [(another,)] * 2
+    assert [recorded.actors[n].called("load_user_code")[-1] for n in (1, 3)] == [(another,)] * 2
     pool.close()
     assert len(recorded.killed) == 4 and {id(one) for one in recorded.killed} == {id(one) for one in recorded.actors}
 

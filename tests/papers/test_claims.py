@@ -13,7 +13,7 @@ from scipy import integrate, stats
 
 from raychains.core.errors import UserError
 from raychains.papers import claims
-from raychains.papers.claims import Claim, Of, Summary, Verdict, detectable, holm, interval, judge
+from raychains.papers.claims import Claim, Of, Summary, Verdict, detectable, holm, judge
 from tests.papers.planned import every
 
 NAN = math.nan
@@ -273,7 +273,7 @@ def test_the_line_of_a_tolerance_names_it() -> None:
     line = judge(asked, [17.7, 17.5, 17.9, 17.6], (), of(6.7, 0.52, 10)).line("paper")
     assert line == (
         "cSGLD finds what theory expects: 0.03 [−0.25, 0.30], allowed ±0.5 (detectable 0.36): holds; "
-        "the paper's own numbers: not seen in them"
+        "the paper's own numbers: contrary"
     )
 
 
@@ -286,8 +286,8 @@ def test_a_constant_that_the_paper_prints_is_not_held_against_itself() -> None:
 def test_smaller_networks_or_less_data_than_a_papers_refute_nothing() -> None:
     found = judge(claim(direction="greater"), LEFT, RIGHT, of(3.95, 0.01), of(4.09, 0.01))
     assert found.verdict == found.published == "does not hold"
-    for words, scales in (("not seen at this scale", ("smoke", "cpu")), ("does not hold", ("gpu", "paper"))):
-        said = f": {words}; the paper's own numbers: not seen in them"
+    for words, scales in (("contrary at this scale", ("smoke", "cpu")), ("does not hold", ("gpu", "paper"))):
+        said = f": {words}; the paper's own numbers: contrary"
         assert all(found.line(scale).endswith(said) for scale in scales)
 
 
@@ -396,13 +396,6 @@ def test_a_family_has_no_claims_of_equality() -> None:
         replace(one, claims=(claim(), near), family=True)
 
 
-# Claims
-
-
-def test_an_unknown_standard_error_gives_no_interval() -> None:
-    assert all(map(math.isnan, interval(1.0, NAN, NAN))) and detectable(NAN, NAN) == math.inf
-
-
 def test_claims_are_stated_a_line_each() -> None:
     table = """
 first | part column | a < b | A is below
@@ -415,5 +408,6 @@ second | part column | a = -0.5 | A is half.
     )  # fmt: skip
     assert (two.right, two.direction, two.rule, two.tolerance) == (-0.5, "equal", "one-sample", 0.1)
     assert two.cells == (("part", "a", "column"),) and one.scales == two.scales == ("cpu",)
-    (third,) = claims.stated(["third | part column | a > b paired | A is above B."])
+    third, fourth = claims.stated(["third | part column | a > b paired | Above.", "fourth | part x | 8 > 2:y | Above."])
     assert (third.direction, third.rule) == ("greater", "paired")
+    assert fourth.cells == (("part", "8", "x"), ("part", "2", "y")) and fourth.rule == "welch"

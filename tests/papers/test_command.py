@@ -127,11 +127,11 @@ def test_a_dry_run_prints_measured_hours_where_there_are_some(capsys: pytest.Cap
     assert "≈" not in said[0] and "≈ estimated" in said[1]
 
 
-def with_part(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+def with_part(monkeypatch: pytest.MonkeyPatch, needs: tuple[str, ...] = (), **changes: Any) -> None:
     """Change the part of Fig. 1, which needs neither chains nor data."""
     experiment = every()["fig1"]
     (part,) = experiment.parts
-    changed = dataclasses.replace(experiment, parts=(dataclasses.replace(part, **changes),))
+    changed = dataclasses.replace(experiment, needs=needs, parts=(dataclasses.replace(part, **changes),))
     monkeypatch.setattr(fig1, "STUDY", changed)
 
 
@@ -152,7 +152,7 @@ def test_results_outlive_calls_that_cannot_make_them_again(
     assert main(command) == 0
     before = (store / "reproduce/cpu/fig1/table.md").read_text()
     capsys.readouterr()
-    with_part(monkeypatch, data=("cifar10",))
+    with_part(monkeypatch, needs=("cifar10",))
     assert main(command) == 0
     said = capsys.readouterr().out
     assert "this time not run: CIFAR-10 is not in the data root; the result of before is left as it is" in said

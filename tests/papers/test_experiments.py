@@ -6,13 +6,16 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from dataclasses import fields, replace
+from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
-from raychains.papers import ALL, published_table
+from raychains.papers import ALL, contents, published_table, scales
 from raychains.papers.claims import Direction, Of, Rule
+from raychains.papers.contents import Listing
 from raychains.papers.pages import EMPTY as EMPTY_CELLS
 from raychains.papers.pages import Folder
 from raychains.papers.study import Study, printed
@@ -21,11 +24,26 @@ from tests.papers.planned import every, needs_data, planned
 from tests.spread import spread
 
 ROOT = Path(__file__).parents[2]
+PAPERS = Path(contents.__file__).parent
 EMPTY = {("atmc-table2", "cpu"), ("emcmc-imagenet", "cpu")}
 """Without settings: ImageNet needs GPUs."""
 STUDIES = ("atmc-calibration", "posterior-budgets", "true-posterior")
 REGRESSIONS = {"bde-table", "uci-table", *STUDIES}
 """With plans of many chains."""
+
+
+def test_the_list_has_every_study_paper_by_paper_and_what_its_file_states() -> None:
+    known = contents.published()
+    modules = [import_module(f"raychains.papers.{f.parent.name}.{f.stem}") for f in PAPERS.glob("*/*.py")]
+    found = {id(one): one for module in modules for one in vars(module).values() if isinstance(one, Study)}
+    assert sorted(one.name for one in found.values()) == sorted(one.name for one in known)
+    for listing in known:
+        own = every()[listing.name]
+        assert replace(listing, study="") == Listing(**{f.name: getattr(own, f.name) for f in fields(Listing)})
+    assert [paper for paper, _ in itertools.groupby(one.paper for one in known)] == list(scales.PAPERS)
+    some = "table1 table2 fig3a fig3b theorem1 atmc-table1 emcmc-table1 emcmc-corrupted emcmc-table2 emcmc-fig2 "
+    some += "emcmc-fig3 emcmc-ablations"
+    assert [one.name for one in known if one.name in some.split()] == some.split()
 
 
 @pytest.mark.parametrize("name", every())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -124,24 +123,9 @@ def test_claims_are_families_of_pairs_and_the_papers_scale_has_all_of_them() -> 
     assert near.family and spent.family and len(near.claims) == len(posterior.NAMES) * len(posterior.PAIRS)
     assert len({frozenset(pair) for pair in posterior.PAIRS}) == len(posterior.PAIRS)
     assert sum("sgd" in pair for pair in posterior.PAIRS) == 2
-    assert {row for claim in spent.claims for _, row, _ in claim.cells} <= set(budgets.labels("cpu"))
-    assert len({claim.name for claim in spent.claims}) == len(spent.claims)
     assert (hmc.SIZES["paper"].epochs, hmc.SIZES["paper"].chains) == (200, 12)
     judged = {scale: sum(scale in c.scales for c in every()["hmc-cifar10"].claims) for scale in hmc.SIZES}
     assert judged == {"smoke": 0, "cpu": 12, "gpu": 20, "paper": 20}
-
-
-def test_ways_are_ranked_by_their_mean_ratio_to_the_nearest_of_each_part() -> None:
-    way = {"budget": 8, "chains": 1, "cycles": 1}
-    rows = [
-        {**way, "part": part, "method": method, "repeat": repeat, budgets.VARIATION: value}
-        for part, method, values in (("a", "x", (1, 3)), ("a", "y", (4, 4)), ("b", "x", (9, 9)), ("b", "y", (2, 4)))
-        for repeat, value in enumerate(values)
-    ]
-    found = budgets.ranked(pd.DataFrame(rows))
-    assert list(found["method"]) == ["y", "x"]
-    assert list(found["score"]) == [pytest.approx((2 + 1) / 2), pytest.approx((1 + 3) / 2)]
-    assert replace(budgets.base("cpu"), chains=1).name in {w.name for w in budgets.ways("cpu")}
 
 
 def test_cells_are_of_all_samples_in_per_cent() -> None:

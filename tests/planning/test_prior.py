@@ -169,5 +169,5 @@ def test_what_is_refused() -> None:
     density = tasks.make("mixture25")
     with refused("prior must be left out for task mixture25", "it is a density"):
         methods.resolve(Run(task="mixture25", prior="fan-in"), task=density, name="mixture25", sampler="sgld")
-    with refused("prior must be left out for a local posterior", "fan-in"):
+    with refused("prior must be left out of a local posterior", "fan-in"):
         local_arms.local(Local(task="digits", init_from=("w.pt",), prior="fan-in"))

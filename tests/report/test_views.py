@@ -57,7 +57,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, Comparis
     # Of ten examples two are wrong: the ensemble of the first repeat has an interval.
     known = {"label": np.zeros(10, int), "prediction": np.arange(10) // 8, "confidence": np.full(10, 0.5)}
     found[0].rows = {**known, "log_p_label": np.full(10, -0.9)}
-    results.write_views(store, comparison, found)
+    results.write_views(store, comparison, found, 15)
     return store, comparison
 
 
@@ -133,7 +133,7 @@ def test_a_run_without_views_has_neither_table_nor_figure(tmp_path: Path) -> Non
         and FIGURES["views"](material) is None
         and FIGURES["weights"](material) is None
     )
-    results.write_views(store, comparison, [result(0, 0, View(), 8, error=0.2, nll=0.9)])
+    results.write_views(store, comparison, [result(0, 0, View(), 8, error=0.2, nll=0.9)], 15)
     material = RunData(store, comparison)
     assert run_tables.views(material) is not None  # the one row
     assert FIGURES["views"](material) is None  # which no figure needs

@@ -201,7 +201,7 @@ class Worker(Actor):
         attempt = self.attempt
         return None if self.dead or attempt is None or attempt.over or attempt.ended is not None else attempt
 
-    def _ready(self, references: list[Reference], payload: Any) -> None:
+    def _load_user_code(self, references: list[Reference], payload: Any) -> None:
         self.answer(references, __version__)
 
     def _start(self, references: list[Reference], assignment: ChainAssignment) -> None:

@@ -48,8 +48,12 @@ def test_a_chain_that_was_stopped_reports_again_what_the_store_has_and_ends_ther
     assert ChainStore(Storage(tmp_path), digest).last_attempt() == 0, "it made no step"
 
 
-def test_a_chain_whose_reports_are_gone_runs_although_it_was_stopped(tmp_path: Path) -> None:
+def test_a_chain_whose_reports_are_gone_runs_although_it_was_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     trial = made(tmp_path)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0", "the process is not the trial's own"
     SweepStore(Storage(tmp_path), "s").publish_stop(trial._chain.spec.digest, {"epoch": 4.0, "cycle": 1})
     assert [report["cycle"] for report in reports(trial)] == [0, 1, 2]
 

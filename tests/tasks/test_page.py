@@ -29,7 +29,7 @@ def rows(first: str) -> dict[str, list[str]]:
 
 def test_every_task_is_on_the_page() -> None:
     assert set(rows("network")) == set(NETWORKS)
-    others = {"digits", "mnist-1v7", *rows("prepared network"), *rows("data")}
+    others = {"digits", "mnist-1v7", *rows("network for a prepared set"), *rows("data")}
     assert set(rows("network")) | set(rows("target")) | others == set(tasks.NAMES)
     assert "`digits`" in PAGE
 
@@ -63,7 +63,7 @@ def test_a_prepared_sets_row_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyP
     without_pictures(tmp_path, "imagenet", [f"n{i:08d}" for i in range(1000)])
     monkeypatch.setenv("RAYCHAINS_DATA", str(tmp_path))
     found = {}
-    for name in rows("prepared network"):
+    for name in rows("network for a prepared set"):
         task = tasks.make(name, size=32)
         size = sum(p.numel() for p in task.build_model(seed=0, lanes=1).parameters())
         d = defaults_of(name, task)
@@ -71,7 +71,10 @@ def test_a_prepared_sets_row_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyP
         d = d.of(kind)
         numbers = [d.epochs, d.batch_size, d.rate("cyclical", kind), d.cycles]
         found[name] = [f"{size:,}", d.run, *(f"{v:g}" for v in numbers if v is not None)]
-    told = {name: [cells[1].removeprefix("size=32: "), *cells[2:]] for name, cells in rows("prepared network").items()}
+    told = {
+        name: [cells[1].removeprefix("size=32: "), *cells[2:]]
+        for name, cells in rows("network for a prepared set").items()
+    }
     assert told == found
 
 

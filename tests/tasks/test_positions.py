@@ -182,7 +182,7 @@ def test_a_predictive_is_the_mixture_by_hand(
             "nll": -rows["log_p"].mean(),
             "nll_label": -(np.log(of_label) * valid).sum() / total,
             "brier": squares.sum() / total,
-            "ece": calibration_error.expected_error(calibration_error.equal_width(right)),
+            "ece": calibration_error.expected_error(calibration_error.equal_width(right, 15)),
             "mutual_information": (entropy - expected).mean(),
         },
         abs=1e-5,

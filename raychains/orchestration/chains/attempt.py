@@ -40,14 +40,13 @@ from raychains.core.spec import ChainSpec
 from raychains.orchestration.chains.checkpoint_policy import CheckpointPolicy, cycle_start, state_to_resume
 from raychains.orchestration.chains.error_classification import outcome_of, reason_of
 from raychains.orchestration.chains.messages import AttemptStatus, ChainAssignment
-from raychains.orchestration.cluster.task_payload import received
 from raychains.store import ChainStore, Storage, codec, initial_states
 from raychains.tasks import Task
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-__all__ = ["Attempt", "AttemptConfig", "Ended", "Packs", "Ranks", "Storage", "device", "received", "repeat", "run_rank"]
+__all__ = ["Attempt", "AttemptConfig", "Ended", "Packs", "Ranks", "Storage", "device", "repeat", "run_rank"]
 
 UNDELIVERED = 2
 """Durable samples that wait for delivery before stepping pauses."""

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from raychains import __version__
 from raychains.core.spec import MOST_ROWS
-from raychains.core.user_code import UserCode
 from raychains.orchestration.chains.messages import AttemptStatus, ChainAssignment, ChainWorkerConfig
 
 if TYPE_CHECKING:  # the actor sets its environment up before it imports torch
     from raychains.chain.proof import Trial
     from raychains.coordination.coordinator import AttemptEvent
     from raychains.orchestration.chains.attempt import Attempt
+    from raychains.orchestration.cluster.payload import Payload
     from raychains.tasks import Task
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
@@ -29,8 +29,8 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
 class ChainWorker:
-    """The actor. `ready`, `start`, `status` and `stop` are its control group, one after another; `next` has a group of
-    its own."""
+    """The actor. `load_user_code`, `start`, `status` and `stop` are its control group, one after another; `next` has a
+    group of its own."""
 
     concurrency_groups: ClassVar = {"control": 1, "samples": 1}
 
@@ -53,25 +53,27 @@ class ChainWorker:
         self._attempts: dict[str, Attempt] = {}
         """By digest: the last chain's, or in a pack those of its rows."""
         self._packs = attempt.Packs()
-        self._payload: UserCode | None = None
+        self._payload: Payload | None = None
         self._tasks: dict[str, Task] = {}
-        self._by_object = False
         self._socket: socket.socket | None = None
 
     def __repr__(self) -> str:
         return self._name
 
-    def ready(self, payload: UserCode | None = None, trial: Trial | None = None) -> str:
-        """Work for another driver, on the task of ``payload``; return the version of raychains here.
+    def load_user_code(self, payload: Payload | None = None, trial: Trial | None = None) -> str:
+        """Make a driver's task and classes known, in place of an earlier driver's; return the version of raychains
+        here.
 
         Raises:
             UserError: the task cannot be made here, or its ``trial`` ends elsewhere.
         """
         if payload is not None and payload != self._payload:  # every slot asks
-            self._library.received(payload)
-            if self._by_object or payload.task:
-                self._tasks.clear()  # another object may have the same spec
-            self._by_object, self._payload = bool(payload.task), payload
+            from raychains import tasks
+
+            tasks.forget()
+            self._tasks.clear()  # another object may have the same spec
+            payload.unpack()
+            self._payload = payload
         if trial is not None:
             self._library.import_classes(trial.spec)
             self._library.repeat(trial)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from raychains.core.sample import ChainProgress
-from raychains.core.user_code import UserCode
-from raychains.evaluation.evaluation import BINS
+
+if TYPE_CHECKING:
+    from raychains.orchestration.cluster.payload import Payload
 
 # To a chain worker
 
@@ -81,9 +82,9 @@ class EvaluationConfig:
     """JSON of the `TaskSpec`."""
     split: str
     """The task's split that comes first; every call names its own."""
-    payload: UserCode | None = None
-    bins: int = BINS
+    bins: int
     """Bins of calibration errors."""
+    payload: Payload | None = None
     keep: str = "none"
     """Policy of predictions that stay in the store: auto, all or none."""
     others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -56,8 +56,6 @@ class ResourceConfig:
 
     def __post_init__(self) -> None:
         check_share(self.gpus_per_worker, "gpus_per_chain")
-        ok = self.workers_per_chain == 1 or self.gpus_per_worker is None or self.gpus_per_worker <= 1
-        require(ok, "gpus_per_chain", self.gpus_per_worker, "be at most 1 for each of several workers_per_chain")
         check_share(self.gpus_per_evaluator, "gpus_per_evaluator")
         if self.accelerator_type is not None:
             require(bool(self.accelerator_type.strip()), "accelerator_type", self.accelerator_type, "be a type of GPU")

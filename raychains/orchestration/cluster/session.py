@@ -182,11 +182,16 @@ def _remove(folder: Path) -> None:
         time.sleep(0.1)
 
 
+def address_of(address: str | None) -> str:
+    """Return the address that `connect` uses: the one given, else RAY_ADDRESS, else ``local``, this machine."""
+    return address or os.environ.get("RAY_ADDRESS") or "local"
+
+
 def connection(address: str | None = None) -> str:
     """Return what `connect` is about to do, for people; nothing where the process is connected already."""
     if ray.is_initialized():
         return ""
-    where = address or os.environ.get("RAY_ADDRESS") or "local"
+    where = address_of(address)
     return "starting Ray on this machine" if where == "local" else f"connecting to Ray at {where}"
 
 
@@ -206,7 +211,7 @@ def check_address(
     Raises:
         UserError: a ``ray://`` address, or a machine on which Ray cannot start.
     """
-    where = address or os.environ.get("RAY_ADDRESS") or "local"
+    where = address_of(address)
     if where.startswith("ray://"):
         raise UserError(
             f"address must not be a Ray Client one, got {where!r}: run on the cluster with 'ray job submit', or give "

@@ -15,9 +15,9 @@ from raychains.coordination.coordinator import AttemptEvent, Ended, Event, Sampl
 from raychains.coordination.failure import ChainPace
 from raychains.core.errors import UserError
 from raychains.core.spec import ChainSpec
-from raychains.core.user_code import UserCode
 from raychains.orchestration.chains.chain_worker import ChainWorker, PackWorker
 from raychains.orchestration.chains.messages import AttemptStatus, ChainAssignment, ChainWorkerConfig
+from raychains.orchestration.cluster.payload import Payload
 from raychains.orchestration.cluster.resource_config import ResourceConfig, Slots
 from raychains.orchestration.cluster.workers import CLOCK, ActorOptions, CallFailed, Clock, Names, Workers
 from raychains.store import Storage
@@ -95,7 +95,7 @@ class ChainWorkers:
         root: Storage,
         slots: Slots,
         resources: ResourceConfig,
-        payload: UserCode | None,
+        payload: Payload | None,
         names: Names | None = None,
         clock: Clock = CLOCK,
         trial: Trial | None = None,
@@ -170,7 +170,8 @@ class ChainWorkers:
             worker = _Worker(one, actors, self._clock.monotonic(), reservation, pace=pace, kind=kind, leads=one == slot)
             self._workers[one] = self._pending[one] = worker
             for actor in actors:
-                self._control(worker, "ready", self._payload, *(self._trial if worker.leads else ()), actor=actor)
+                trial = self._trial if worker.leads else ()
+                self._control(worker, "load_user_code", self._payload, *trial, actor=actor)
 
     def _actor(self, slot: int, rank: int, reservation: Any, kind: type = ChainWorker) -> Any:
         options = ActorOptions(
@@ -327,7 +328,7 @@ class ChainWorkers:
             return self._failed(worker, call, error)
         current = (call.digest, call.attempt) == (worker.digest, worker.attempt)
         match call.method:
-            case "ready":
+            case "load_user_code":
                 if answer != __version__:
                     raise UserError(_wrong_runtime(answer))
                 worker.up += 1
@@ -357,9 +358,9 @@ class ChainWorkers:
             if error.raised:
                 return None
             return self._lost(worker, f"rank {call.detail}: {error.reason}", with_node=error.with_node)
-        if call.method == "ready" and "No module named 'raychains'" in str(error):
+        if call.method == "load_user_code" and "No module named 'raychains'" in str(error):
             raise UserError(_wrong_runtime("none")) from None
-        if call.method == "ready" and isinstance(error.cause, UserError):
+        if call.method == "load_user_code" and isinstance(error.cause, UserError):
             raise UserError(str(error.cause)) from None
         return self._lost(worker, error.reason, with_node=error.with_node)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # the actor sets its environment up before it imports torch
 
     from raychains.core.spec import TaskSpec
     from raychains.evaluation.evaluation import Array, Evaluation
+    from raychains.orchestration.cluster.payload import Payload
     from raychains.orchestration.run.point_evaluation import PointEvaluator
     from raychains.planning.points import Point
     from raychains.store.caches import Predictions
@@ -57,7 +58,8 @@ class EvaluationWorker:
         self._complete = initial_states.Completion(self._root)
         self._spec: Any = None
         """The task's `TaskSpec`; none before `serve`."""
-        self._bins, self._by_object = 0, False
+        self._bins = 0
+        self._payload: Payload | None = None
         self._tasks: dict[TaskSpec, Task] = {}
         self._point_evaluators: dict[TaskSpec, PointEvaluator] = {}
         self._device = gpus.best() if config.gpus and gpus.is_gpu(gpus.best()) else None
@@ -74,20 +76,20 @@ class EvaluationWorker:
 
     def serve(self, work: EvaluationConfig) -> None:
         """Take up a comparison's samples, in order with the other calls; of another task's data none are kept."""
+        from raychains import tasks
         from raychains.core.spec import TaskSpec
-        from raychains.orchestration.cluster import task_payload
 
-        before = (self._spec, self._bins)
+        before = (self._spec, self._bins, self._payload)
         # First of all: whatever fails below, no sample is taken for one of the task before.
-        self._spec, self._bins, self._keep = TaskSpec.from_json(work.task), work.bins, work.keep
+        self._spec, self._bins, self._payload = TaskSpec.from_json(work.task), work.bins, work.payload
+        self._keep = work.keep
         self._others = {digest: TaskSpec.from_json(other) for digest, other in work.others.items()}
-        by_object = work.payload is not None and bool(work.payload.task)
-        if by_object or self._by_object or before != (self._spec, self._bins):  # another object may have the same spec
+        if before != (self._spec, self._bins, self._payload):  # another object may have the same spec
             for held in (self._tasks, self._point_evaluators, self._splits, self._kept):
                 held.clear()
-        self._by_object = by_object
-        if work.payload is not None:
-            task_payload.received(work.payload)
+            if work.payload is not None:
+                tasks.forget()
+                work.payload.unpack()
         # Metrics' libraries take seconds to import: meanwhile the first samples are drawn.
         threading.Thread(target=self._of(work.split).warm, daemon=True).start()
 
@@ -98,10 +100,7 @@ class EvaluationWorker:
             while len(self._splits) >= SPLITS:
                 self._kept.pop(self._splits.popitem(last=False)[0], None)
             evaluation = self._task_of(spec).splits()[split]
-            evaluation.bins = self._bins
-            if self._device is not None:
-                evaluation.to(self._device)
-            self._splits[split, spec] = evaluation
+            self._splits[split, spec] = evaluation.configure(bins=self._bins, device=self._device)
         self._splits.move_to_end((split, spec))
         return self._splits[split, spec]
 

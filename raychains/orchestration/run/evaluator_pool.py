@@ -13,9 +13,8 @@ from typing import Any, Generic, TypeVar
 from raychains import tasks
 from raychains.coordination.failure import DRAIN_POLL, EvaluatorPace, Stall, check_job
 from raychains.core.errors import RaychainsError
-from raychains.core.user_code import UserCode
 from raychains.orchestration.chains.messages import EvaluationConfig, EvaluatorConfig
-from raychains.orchestration.cluster import task_payload
+from raychains.orchestration.cluster.payload import Payload, for_actors
 from raychains.orchestration.cluster.resource_config import ResourceConfig, Slots
 from raychains.orchestration.cluster.workers import ActorOptions, CallFailed, Names, Workers
 from raychains.orchestration.run.evaluation_worker import EvaluationWorker
@@ -89,7 +88,7 @@ class Evaluators:
         comparison: Comparison,
         root: Storage,
         resources: ResourceConfig,
-        payload: UserCode | None = None,
+        payload: Payload | None = None,
         *,
         workers: Workers | None = None,
         slots: Slots | None = None,
@@ -170,11 +169,11 @@ class Evaluators:
 
 
 def _work(
-    comparison: Comparison, resources: ResourceConfig, payload: UserCode | None, workers: Workers
+    comparison: Comparison, resources: ResourceConfig, payload: Payload | None, workers: Workers
 ) -> EvaluationConfig:
     main = comparison.task_spec
     if payload is None and not workers.in_process:
-        payload = task_payload.for_workers(tasks.build(main), workers)
+        payload = for_actors(tasks.build(main), workers)
     return EvaluationConfig(
         task=main.to_json(),
         split=comparison.split,

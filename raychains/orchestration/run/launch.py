@@ -13,7 +13,7 @@ from raychains.chain.proof import Trial
 from raychains.coordination.coordinator import Coordinator
 from raychains.core.errors import Interrupted
 from raychains.core.spec import ChainSpec
-from raychains.orchestration.cluster import task_payload
+from raychains.orchestration.cluster import payload
 from raychains.orchestration.cluster.resource_config import ResourceConfig
 from raychains.orchestration.cluster.workers import CLOCK, Clock, Names, Workers
 from raychains.orchestration.lease import Lease
@@ -67,12 +67,10 @@ def driver_of(
     for spec in specs.values():
         precision.check(spec, gpu=slots.gpus > 0)
     kinds = [part.kind for spec in specs.values() for part in (spec.sampler, spec.schedule)]
-    payload = (
-        None if workers.in_process else task_payload.for_workers(tasks.build(comparison.task_spec), workers, kinds)
-    )
+    code = None if workers.in_process else payload.for_actors(tasks.build(comparison.task_spec), workers, kinds)
     names = Names(lease.run or comparison.run_name, lease.driver_id)
-    chain_workers = ChainWorkers(workers, root, slots, resources, payload, names, clock, trial)
-    evaluators = Evaluators.of(comparison, root, resources, payload, workers=workers, slots=slots, names=names)
+    chain_workers = ChainWorkers(workers, root, slots, resources, code, names, clock, trial)
+    evaluators = Evaluators.of(comparison, root, resources, code, workers=workers, slots=slots, names=names)
     queue = _queue(comparison, samples, evaluators, None if resources.evaluate else ())
     results = Results(comparison, callback, seconds, steps)
     coordinator = _coordinator(specs, seconds, resources)

@@ -12,9 +12,9 @@ import ray
 import torch
 
 from raychains.chain.process_group import Ranks
-from raychains.core.user_code import UserCode
 from raychains.orchestration.chains.chain_worker import ChainWorker, meeting
 from raychains.orchestration.chains.messages import ChainAssignment, ChainWorkerConfig
+from raychains.orchestration.cluster.payload import Payload
 from raychains.orchestration.cluster.ray_workers import RayWorkers
 from raychains.orchestration.cluster.workers import ActorOptions, CallFailed, Names
 
@@ -29,7 +29,7 @@ class TrialRanks:
         payload: what they need to build the task.
     """
 
-    def __init__(self, size: int, cpus: float, config: ChainWorkerConfig, payload: UserCode) -> None:
+    def __init__(self, size: int, cpus: float, config: ChainWorkerConfig, payload: Payload) -> None:
         self.size, self._workers = size, RayWorkers()
         names, reservation = Names(config.name), ray.util.get_current_placement_group()
         self._actors: list[Any] = []
@@ -38,8 +38,8 @@ class TrialRanks:
             options = ActorOptions(name=name, cpus=cpus, gpus=config.gpus, reservation=reservation, rank=rank)
             own = replace(config, name=f"rank {rank} of {config.name}")
             self._actors.append(self._workers.start(ChainWorker, names.run, options, own))
-        for ready in [self._workers.call(actor, "ready", payload, group="control") for actor in self._actors]:
-            self._workers.result(ready)
+        for up in [self._workers.call(actor, "load_user_code", payload, group="control") for actor in self._actors]:
+            self._workers.result(up)
 
     def leaving(self) -> bool:
         """Return whether the node of one of them is draining."""

@@ -28,14 +28,13 @@ from raychains.core import gpus
 from raychains.core.config import Run
 from raychains.core.errors import ChainsFailed, UserError
 from raychains.core.validation import as_number, integer
-from raychains.evaluation.evaluation import BINS
 from raychains.orchestration.chains.chain_worker import set_up
 from raychains.orchestration.chains.messages import ChainWorkerConfig
 from raychains.orchestration.chains.reported_chain import ReportedChain, Reporter, Reports
-from raychains.orchestration.cluster import ray_private, task_payload
+from raychains.orchestration.cluster import ray_private
+from raychains.orchestration.cluster.payload import Payload, for_actors, for_trials
 from raychains.orchestration.cluster.ray_workers import RayWorkers
 from raychains.orchestration.cluster.resource_config import bundle
-from raychains.orchestration.cluster.user_parts import UserParts
 from raychains.orchestration.tune.trial_ranks import TrialRanks
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.methods import make_task
@@ -57,7 +56,7 @@ class TrialSettings:
 
     options: Run
     """Of all trials, with the ``val_split`` that makes the split val where the task has none of its own."""
-    parts: UserParts
+    user_code: Payload
     reports: int
     allow_unequal_budget: bool
     notes: Sequence[str] = ()
@@ -129,7 +128,7 @@ class ChainTrainable(tune.Trainable):
         """
         settings = TrialSettings(
             options=options,
-            parts=UserParts.of(task),
+            user_code=for_trials(task),
             reports=reports,
             allow_unequal_budget=allow_unequal_budget,
             notes=notes,
@@ -161,14 +160,14 @@ class ChainTrainable(tune.Trainable):
         if ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None:
             threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
         held = self._held().get("GPU", 0.0)
-        set_up(held, options.data_root)
+        # Without Tune the process is its caller's: it keeps its GPUs, and the chain runs on the CPU.
+        self._device = torch.device("cpu") if self.trial_resources is None else None
+        set_up(held or self._device is not None, options.data_root)
         torch.set_num_threads(options.cpus_per_chain)
-        self._task = make_task(options, options.task, self.settings.parts.unpack())
+        self._task = make_task(options, options.task, self.settings.user_code.unpack())
         self._points = Points(with_stored_start(options), self._task, FIXED)
-        self._evaluation = self._task.splits()[SPLIT]
-        self._evaluation.bins = options.bins if options.bins is not None else BINS
-        if held and gpus.is_gpu(gpus.best()):
-            self._evaluation.to(gpus.best())
+        device = gpus.best() if held else None
+        self._evaluation = self._task.splits()[SPLIT].configure(bins=options.bins, device=device)
         if not self.settings.allow_unequal_budget:
             self._declared = gradient_evaluations(self._points.make(0, {}).specs[0])
         ranks = options.workers
@@ -229,7 +228,7 @@ class ChainTrainable(tune.Trainable):
     def _other_ranks(self, size: int, gpus: float) -> TrialRanks:
         options, name = self._options, f"{type(self).__name__}-{self.trial_id}"
         config = ChainWorkerConfig(store=options.store, data_root=options.data_root, gpus=gpus, name=name)
-        payload = task_payload.for_workers(self._task, RayWorkers(), None)
+        payload = for_actors(self._task, RayWorkers(), None)
         return TrialRanks(size, float(options.cpus_per_chain), config, payload)
 
     # Stalls and draining nodes
@@ -297,6 +296,7 @@ class ChainTrainable(tune.Trainable):
             task=self._task,
             run=f"trial:{own.hex}",
             driver_id=own.hex,
+            device=self._device,
             ranks=self._ranks.size if self._ranks is not None else 1,
             follow=self._ranks.follow if self._ranks is not None else None,
             waits=True,

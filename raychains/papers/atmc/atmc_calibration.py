@@ -80,7 +80,12 @@ def settings(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("atmc-calibration"),
+    name="atmc-calibration",
+    paper="atmc",
+    where="Figs. 2 and 3",
+    title="calibration in 8 bins",
+    needs=("cifar10", "imagenet"),
+    hours=(0.01, 0.5, 50, 340),
     parts=rp.parts(LABELS, sampled, tables, scales=SCALES),
     rows=ROWS,
     columns=(

@@ -16,7 +16,7 @@ SEED = 7
 CIFAR, IMAGENET = "cifar10", "imagenet"
 LABELS = {CIFAR: "CIFAR-10", IMAGENET: "ImageNet"}
 SGD, BATCHNORM, ATMC, SGNHT = "sgd", "sgd-bn", "atmc", "sgnht"
-NAMES = {SGD: "SGD", BATCHNORM: "SGD + BatchNorm", ATMC: "ATMC", SGNHT: "SGNHT"}
+NAMES = rp.labels(SGD) | {BATCHNORM: "SGD + BatchNorm"} | rp.labels(f"{ATMC} {SGNHT}")
 METHODS = {SGD: "sgdm", ATMC: "atmc", SGNHT: "sgnht"}
 
 

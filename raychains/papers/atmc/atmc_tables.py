@@ -84,24 +84,39 @@ atmc-and-batchnorm-accuracy | {accuracy} | atmc {sign} sgd-bn | {apart} {where}
 """)
 
 
-def _study(name: str, dataset: str, **more: Any) -> rp.Study:
+def _study(dataset: str, *, where: str, **more: Any) -> rp.Study:
     sampled = partial(_sampled, dataset)
-    part = rp.Part(name=dataset, label=LABELS[dataset], data=(dataset,), sampled=sampled, tables=tables)
+    part = rp.Part(name=dataset, label=LABELS[dataset], sampled=sampled, tables=tables)
     return rp.Study(
-        **rp.listed(name),
+        where=where,
         parts=(part,),
         rows=ROWS,
         columns=(rp.Heading(ACCURACY, "Top-1 accuracy", "%", 2), rp.Heading(NLL, "NLL", "nats", 4)),
-        values=values(dataset, rp.listed(name)["where"]),
+        values=values(dataset, where),
         claims=claims(dataset),
         **more,
     )
 
 
-TABLE1 = _study("atmc-table1", CIFAR, settings=atmc_chains.settings, differences=atmc_chains.DIFFERENCES)
+TABLE1 = _study(
+    CIFAR,
+    name="atmc-table1",
+    paper="atmc",
+    where="Table 1",
+    title="CIFAR-10 under ResNet++",
+    needs=("cifar10",),
+    hours=(0.01, 0.7, 5, 30),
+    settings=atmc_chains.settings,
+    differences=atmc_chains.DIFFERENCES,
+)
 TABLE2 = _study(
-    "atmc-table2",
     IMAGENET,
+    name="atmc-table2",
+    paper="atmc",
+    where="Table 2",
+    title="ImageNet under ResNet++",
+    needs=("imagenet",),
+    hours=(0.01, 0, 60, 500),
     settings=atmc_chains.imagenet_settings,
     differences=atmc_chains.COMMON + atmc_chains.OF_IMAGENET,
 )

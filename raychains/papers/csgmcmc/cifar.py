@@ -48,7 +48,7 @@ def preset(
     return SIZES[scale].preset(f"{name}-{dataset}", about, task, variants, schedule="decreasing", **common)
 
 
-def parts(preset: Any, tables: Any, scales: Mapping[str, tuple[str, ...]], **asked: Any) -> tuple[rp.Part, ...]:
+def parts(preset: Any, scales: Mapping[str, tuple[str, ...]], tables: Any = None, **asked: Any) -> tuple[rp.Part, ...]:
     """Return the data sets' parts of a table or figure, from (data set, scale) -> comparison, views and measures.
 
     CIFAR-10 stands for CIFAR-100 where that comes first.

@@ -54,7 +54,11 @@ def draw(curve: pd.DataFrame) -> Figure:
 
 
 STUDY = rp.Study(
-    **rp.listed("fig1"),
+    name="fig1",
+    paper="csgmcmc",
+    where="Fig. 1",
+    title="the cyclical step size",
+    hours=(0.001, 0.001, 0.001, 0.001),
     parts=(rp.Part(name="schedules", computed=computed),),
     rows=LABELS,
     columns=(rp.Heading("mean", "Mean step size"), rp.Heading("restarts", "Restarts", decimals=0)),

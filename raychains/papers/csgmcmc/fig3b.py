@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from raychains import papers as rp
 from raychains.papers.csgmcmc import cifar
@@ -65,30 +64,19 @@ def hill(errors: Any) -> float:
     return float((e - np.linspace(e[0], e[-1], len(e))).max())
 
 
-def _draw(paths: pd.DataFrame) -> Figure:
-    """Draw the error along every line, and the mean of each kind."""
-    return rp.by_part(paths, cifar.LABELS, _panel, height=3.4)
-
-
 def _panel(paths: pd.DataFrame) -> Panel:
+    """Show the error along every line, and the mean of each kind."""
     pairs = ["chain", "pair"]
     marks = [m for s, of in rp.styled(paths, STYLES) for m in rp.each_and_mean(s, of, pairs, "t", "error")]
     x = Axis(label="t, from θ₁ (0) to θ₂ (1)", ticks={0: "0", 0.5: "0.5", 1: "1"})
     return Panel(marks=marks, x=x, y=Axis(label="Test error (%)"))
 
 
-def claims(dataset: str, scales: tuple[str, ...]) -> tuple[rp.Claim, ...]:
-    """Return what the paper reads from the figure."""
-    where = f"on {cifar.LABELS[dataset]}."
-    return rp.stated(
-        f"""
-higher-hill-{dataset} | {dataset} hill | csgld > sgld | The error rises more between neighbouring cycles of cSGLD than
-    between samples of SGLD {where}
-worse-single-samples-{dataset} | {dataset} ends | csgld > sgld | A single sample of cSGLD has a higher error than one of
-    SGLD {where}
-""",
-        scales=scales,
-    )
+CLAIMED = (
+    ("higher-hill", "hill", "The error rises more between neighbouring cycles of cSGLD than between samples of SGLD"),
+    ("worse-single-samples", "ends", "A single sample of cSGLD has a higher error than one of SGLD"),
+)
+"""What the paper reads from the figure."""
 
 
 def settings(scale: str) -> list[rp.Setting]:
@@ -103,11 +91,20 @@ def settings(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("fig3b"),
-    parts=cifar.parts(preset, tables, cifar.OF_FIGURES, measures=("interpolation",)),
+    name="fig3b",
+    paper="csgmcmc",
+    where="Fig. 3b",
+    title="test error between two samples",
+    needs=("cifar100", "cifar10"),
+    hours=(0.0008, 0.16, 2, 4),
+    parts=cifar.parts(preset, cifar.OF_FIGURES, tables, measures=("interpolation",)),
     rows=ROWS,
     columns=(rp.Heading("hill", "Hill", "%"), rp.Heading("ends", "Error of the samples", "%")),
-    claims=tuple(c for dataset, scales in cifar.OF_FIGURES.items() for c in claims(dataset, scales)),
+    claims=rp.stated(
+        f"{name}-{dataset} | {dataset} {column} | csgld > sgld | {text} on {cifar.LABELS[dataset]}."
+        for dataset in cifar.OF_FIGURES
+        for name, column, text in CLAIMED
+    ),
     settings=settings,
     differences=cifar.DIFFERENCES
     + """
@@ -120,7 +117,7 @@ cpu gpu: The paper's figure is of CIFAR-100; CIFAR-10 stands in for it.
 """,
     figures=rp.figure(
         "paths",
-        _draw,
+        rp.by_part(cifar.LABELS, _panel, height=3.4),
         name="paths",
         title="Test error between two samples",
         caption="Test error of the single network (1 − t)·θ₁ + t·θ₂. Thin: each pair; thick: their mean. A hill "

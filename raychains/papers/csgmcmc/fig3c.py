@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from raychains import papers as rp
 from raychains.papers.csgmcmc import cifar
 from raychains.plotting.charts import Axis, Panel
 
-METHODS = {"csgld": "cSGLD", "snapshot-sgd": "Snapshot-SGD"}
+METHODS = rp.labels("csgld snapshot-sgd")
 STYLES = rp.styles(METHODS, "csgld cyclical 0, snapshot-sgd decreasing 1")
 NUMBERS: Mapping[str, tuple[int, ...]] = {
     "smoke": (1, 2),
@@ -33,13 +32,9 @@ def tables(run: rp.CompletedRun) -> rp.Tables:
     return rp.joined(cifar.measured(run, {f"{method}-{m}": str(m) for m in cycles}, method) for method in METHODS)
 
 
-def _draw(cells: pd.DataFrame) -> Figure:
-    """Draw the error against M, a line per method through its means."""
-    return rp.by_part(cells.assign(m=cells["row"].astype(int)), cifar.LABELS, _panel, height=3.2)
-
-
 def _panel(cells: pd.DataFrame) -> Panel:
-    marks = []
+    """Show the error against M, a line per method through its means."""
+    cells, marks = cells.assign(m=cells["row"].astype(int)), []
     for style, mine in rp.styled(cells, STYLES, "column"):
         means = mine.groupby("m")["value"].mean()
         marks.append(style.line(mine["m"], mine["value"], size=4.5, linestyle="", alpha=0.8))
@@ -48,34 +43,21 @@ def _panel(cells: pd.DataFrame) -> Panel:
     return Panel(marks=marks, x=x, y=Axis(label="Test error (%)"))
 
 
-def claims(dataset: str, scales: tuple[str, ...]) -> list[rp.Claim]:
+def claims(dataset: str) -> tuple[rp.Claim, ...]:
     """Return what the paper reads from the figure; its numbers of cycles are not printed."""
-    where = cifar.LABELS[dataset]
-    made = []
-    for m in sorted({m for s in scales for m in NUMBERS[s]}):
-        text = f"With {m} cycle{'s' * (m > 1)} cSGLD has a lower test error than Snapshot-SGD on {where}."
-        left, right = rp.Of(str(m), "csgld"), rp.Of(str(m), "snapshot-sgd")
-        made.append(
-            rp.Claim(
-                name=f"csgld-below-snapshot-{m}-{dataset}",
-                text=text,
-                part=dataset,
-                left=left,
-                right=right,
-                direction="less",
-                rule="paired",
-                scales=tuple(s for s in scales if m in NUMBERS[s]),
-            )
+    made: tuple[rp.Claim, ...] = ()
+    for m in sorted({m for scale in cifar.OF_FIGURES[dataset] for m in NUMBERS[scale]}):
+        below = (
+            f"csgld-below-snapshot-{m}-{dataset} | {dataset} csgld | {m} < {m}:snapshot-sgd paired | With {m} cycle"
+            f"{'s' * (m > 1)} cSGLD has a lower test error than Snapshot-SGD on {cifar.LABELS[dataset]}."
         )
-    return made + [
-        rp.claim(
-            f"{method}-improves-with-cycles-{dataset}",
-            f"{label} has a lower test error with 8 cycles than with 2 on {where}.",
-            *(dataset, method, "8", "less", "2"),
-            scales=tuple(s for s in scales if s != "smoke"),
-        )
+        made += rp.stated(below, scales=tuple(scale for scale, numbers in NUMBERS.items() if m in numbers))
+    improves = (
+        f"{method}-improves-with-cycles-{dataset} | {dataset} {method} | 8 < 2:{method} | {label} has a lower test "
+        f"error with 8 cycles than with 2 on {cifar.LABELS[dataset]}."
         for method, label in METHODS.items()
-    ]
+    )
+    return made + rp.stated(improves, scales=rp.NOT_SMOKE)
 
 
 def settings(scale: str) -> list[rp.Setting]:
@@ -84,11 +66,16 @@ def settings(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("fig3c"),
-    parts=cifar.parts(preset, tables, cifar.OF_FIGURES),
+    name="fig3c",
+    paper="csgmcmc",
+    where="Fig. 3c",
+    title="test error against the number of cycles",
+    needs=("cifar100", "cifar10"),
+    hours=(0.0016, 0.36, 2.6, 13),
+    parts=cifar.parts(preset, cifar.OF_FIGURES, tables),
     rows=lambda scale: {str(m): f"M = {m}" for m in NUMBERS[scale]},
     columns=[rp.Heading(key, f"Test error, {label}", "%") for key, label in METHODS.items()],
-    claims=tuple(c for dataset, scales in cifar.OF_FIGURES.items() for c in claims(dataset, scales)),
+    claims=tuple(c for dataset in cifar.OF_FIGURES for c in claims(dataset)),
     settings=settings,
     differences=cifar.REPEATED
     + """
@@ -99,7 +86,7 @@ cpu gpu: The paper's figure is of CIFAR-100; CIFAR-10 stands in for it with Tabl
 """,
     figures=rp.figure(
         "cells",
-        _draw,
+        rp.by_part(cifar.LABELS, _panel, height=3.2),
         name="cycles",
         title="Test error against the number of cycles",
         caption="Test error against M. Points are repeats, lines join their means.",

@@ -13,8 +13,7 @@ from raychains import papers as rp
 from raychains.plotting.charts import Axis, Chart, Panel
 
 COMPANION = "notmnist"
-METHODS = {"sgd": "SGD", "sgdm": "SGDM", "snapshot-sgdm": "Snapshot-SGDM", "sgld": "SGLD", "sghmc": "SGHMC"}
-METHODS |= {"csgld": "cSGLD", "csghmc": "cSGHMC"}
+METHODS = rp.labels("sgd sgdm snapshot-sgdm sgld sghmc csgld csghmc")
 STYLES = rp.styles(
     METHODS,
     "sgd other 2, sgdm other 1, snapshot-sgdm other 0, sgld decreasing 0, sghmc decreasing 1, csgld cyclical 0, "
@@ -60,12 +59,7 @@ def tables(run: rp.CompletedRun) -> rp.Tables:
     detected, curves = run.table("ood"), run.table("entropy_cdf")
     letters = detected[(detected["companion"] == COMPANION) & (detected["score"] == "entropy")]
     methods = {run.arm(m).name: m for m in METHODS}
-    cells = []
-    for row in letters.to_dict("records"):
-        method = methods[row["arm"]]
-        origin = run.origin(method, row["repeat"])
-        for column, value in ((SURE, 100 * row["share_below_half_nat"]), ("entropy", row["mean_outside"])):
-            cells.append(rp.cell("mnist", method, column, row["repeat"], value, **origin))
+    cells = run.cells(METHODS.keys(), {"share_below_half_nat": SURE, "mean_outside": "entropy"}, letters)
     own = curves[curves["companion"] == COMPANION]
     mean = own.groupby(["arm", "entropy"], sort=False)["cdf"].mean().reset_index()
     points = [
@@ -85,12 +79,16 @@ def draw(curve: pd.DataFrame) -> Figure:
 
 
 STUDY = rp.Study(
-    **rp.listed("fig4"),
+    name="fig4",
+    paper="csgmcmc",
+    where="Fig. 4",
+    title="predictive entropy on notMNIST",
+    needs=("mnist", "notmnist"),
+    hours=(0.01, 0.3, 0.3, 0.2),
     parts=(
         rp.Part(
             name="mnist",
             label="MNIST → notMNIST",
-            data=("mnist", COMPANION),
             sampled=rp.comparison(preset, measures=("ood",)),
             tables=tables,
         ),

@@ -19,8 +19,8 @@ SIZES |= {"paper": replace(SIZES["paper"], repeats=10)}
 SIZES |= {"smoke": rp.Size(repeats=4, cycles=4, options={"steps": 2_000})}
 NAMES = {"sgld": "SGLD", "csgld": "cSGLD", "sgld-4": "4 × SGLD", "csgld-4": "4 × cSGLD"}
 MODES, INDEPENDENT = "modes", "independent"
-TOLERANCE = 0.5
-"""Modes by which a mean may be off a whole number of modes that a figure's text gives."""
+DECIDED: dict[str, Any] = {"tolerance": 0.5, "must_decide": True, "scales": rp.NOT_SMOKE}
+"""Claims of so many modes; a mean may be off a whole number by the tolerance."""
 FAR = 3.0
 """Standard errors of a published mean that ours may be off it."""
 PRINTED = rp.printed(
@@ -107,19 +107,13 @@ def caption(where: str, row: str, text: str, modes: float) -> rp.Value:
     return rp.Value("mixture", row, MODES, text, unknown, f"Zhang et al. 2020, caption of {where}")
 
 
-def equal(name: str, text: str, row: str, right: float, tolerance: float, must_decide: bool = True) -> rp.Claim:
-    more: dict[str, Any] = {"tolerance": tolerance, "must_decide": must_decide, "scales": rp.NOT_SMOKE}
-    return rp.claim(name, text, "mixture", MODES, row, "equal", right, **more)
+def above(left: str, right: str, name: str, text: str) -> tuple[rp.Claim, ...]:
+    return rp.stated(f"{name} | mixture {MODES} | {left} > {right} | {text}", must_decide=True)
 
 
-def above(name: str, text: str, left: str, right: str) -> rp.Claim:
-    return rp.claim(name, text, "mixture", MODES, left, "greater", right, must_decide=True)
-
-
-def experiment(name: str, rows: Sequence[str], tables: Callable[..., rp.Tables], **more: Any) -> rp.Study:
+def experiment(rows: Sequence[str], tables: Callable[..., rp.Tables], **more: Any) -> rp.Study:
     """Return an experiment on some of the preset's arms."""
     return rp.Study(
-        **rp.listed(name),
         parts=(rp.Part(name="mixture", sampled=rp.comparison(preset), tables=tables),),
         rows={key: label for key, label in NAMES.items() if key in rows},
         settings=settings,
@@ -149,55 +143,72 @@ def figure(name: str, rows: Sequence[str], **more: Any) -> rp.Study:
         alt="Two-dimensional histograms of the target and of the draws of SGLD and of cSGLD",
     )
     column = rp.Heading(MODES, "Modes covered", decimals=2)
-    return experiment(name, rows, drawn(*rows), columns=(column,), figures=panels, **more)
+    return experiment(rows, drawn(*rows), name=name, columns=(column,), figures=panels, **more)
 
 
 FIG2 = figure(
-    "fig2",
-    ("sgld-4", "csgld-4"),
+    name="fig2",
+    paper="csgmcmc",
+    where="Fig. 2",
+    title="25 Gaussians, four chains of 50,000 steps",
+    hours=(0.01, 0.05, 0.05, 0.05),
+    rows=("sgld-4", "csgld-4"),
     values=(caption("Fig. 2", "sgld-4", "4", 4), caption("Fig. 2", "csgld-4", "fully explored", 25)),
-    claims=(
-        equal("four-by-sgld", "Four SGLD chains discover 4 of the 25 modes.", "sgld-4", 4, TOLERANCE),
-        equal("all-by-csgld", "Four cSGLD chains explore the distribution fully.", "csgld-4", 25, TOLERANCE),
-        above("csgld-above-sgld", "Four cSGLD chains cover more modes than four SGLD chains.", "csgld-4", "sgld-4"),
-    ),
+    claims=rp.stated(
+        f"""
+four-by-sgld | mixture {MODES} | sgld-4 = 4 | Four SGLD chains discover 4 of the 25 modes.
+all-by-csgld | mixture {MODES} | csgld-4 = 25 | Four cSGLD chains explore the distribution fully.
+""",
+        **DECIDED,
+    )
+    + above("csgld-4", "sgld-4", "csgld-above-sgld", "Four cSGLD chains cover more modes than four SGLD chains."),
 )
 TABLE4 = experiment(
-    "table4",
-    tuple(NAMES),
-    coverage,
+    name="table4",
+    paper="csgmcmc",
+    where="Table 4",
+    title="mode coverage of 25 Gaussians",
+    hours=(0.01, 0.05, 0.05, 0.05),
+    rows=tuple(NAMES),
+    tables=coverage,
     columns=(
         rp.Heading(MODES, "Modes covered", decimals=2),
         rp.Heading(INDEPENDENT, "If every mode were drawn independently", decimals=2),
     ),
     values=PRINTED,
     claims=(
-        above("csgld-above-sgld", "One cSGLD chain covers more modes than one SGLD chain.", "csgld", "sgld"),
-        above("parallel-csgld-above-sgld", "Four cSGLD chains cover more than four SGLD chains.", "csgld-4", "sgld-4"),
+        *above("csgld", "sgld", "csgld-above-sgld", "One cSGLD chain covers more modes than one SGLD chain."),
+        *above("csgld-4", "sgld-4", "parallel-csgld-above-sgld", "Four cSGLD chains cover more than four SGLD chains."),
         *(
-            equal(
-                f"published-{v.row}",
-                f"{NAMES[v.row]} covers {v.summary.mean:g} modes, as Table 4 has it.",
-                *(v.row, v.summary.mean, FAR * v.summary.se),
-            )
+            claim
             for v in PRINTED
-        ),
-        *(
-            equal(
-                f"independent-{row}",
-                f"{label} covers as many modes as independent draws of them.",
-                *(row, independent(row, "paper"), TOLERANCE),
+            for claim in rp.stated(
+                f"published-{v.row} | mixture {MODES} | {v.row} = {v.summary.mean} | {NAMES[v.row]} covers "
+                f"{v.summary.mean:g} modes, as Table 4 has it.",
+                **{**DECIDED, "tolerance": FAR * v.summary.se},
             )
-            for row, label in NAMES.items()
+        ),
+        *rp.stated(
+            (
+                f"independent-{row} | mixture {MODES} | {row} = {independent(row, 'paper')} | {label} covers as many "
+                "modes as independent draws of them."
+                for row, label in NAMES.items()
+            ),
+            **DECIDED,
         ),
     ),
 )
 FIG5 = figure(
-    "fig5",
-    ("sgld", "csgld"),
+    name="fig5",
+    paper="csgmcmc",
+    where="Fig. 5",
+    title="25 Gaussians, one chain of 50,000 steps",
+    hours=(0.01, 0.05, 0.05, 0.05),
+    rows=("sgld", "csgld"),
     values=(caption("Fig. 5", "sgld", "1", 1),),
-    claims=(
-        equal("one-by-sgld", "One SGLD chain discovers one of the 25 modes.", "sgld", 1, TOLERANCE, False),
-        above("csgld-above-sgld", "One cSGLD chain covers more modes than one SGLD chain.", "csgld", "sgld"),
-    ),
+    claims=rp.stated(
+        f"one-by-sgld | mixture {MODES} | sgld = 1 | One SGLD chain discovers one of the 25 modes.",
+        **{**DECIDED, "must_decide": False},
+    )
+    + above("csgld", "sgld", "csgld-above-sgld", "One cSGLD chain covers more modes than one SGLD chain."),
 )

@@ -9,8 +9,7 @@ from raychains import papers as rp
 from raychains.papers.csgmcmc import cifar
 from raychains.plotting.charts import DASHED, Axis, Chart, Mark, Panel, Rule
 
-NAMES = {"sgd": "SGD", "sgdm": "SGDM", "snapshot-sgd": "Snapshot-SGD", "snapshot-sgdm": "Snapshot-SGDM"}
-NAMES |= {"sgld": "SGLD", "csgld": "cSGLD", "sghmc": "SGHMC", "csghmc": "cSGHMC"}
+NAMES = rp.labels("sgd sgdm snapshot-sgd snapshot-sgdm sgld csgld sghmc csghmc")
 ERROR = "error"
 PRINTED = """
 sgd: 5.29 ± 0.15 | 23.61 ± 0.09
@@ -74,8 +73,13 @@ def _caption(scale: str, growth: pd.DataFrame, chains: pd.DataFrame) -> str:
 
 
 STUDY = rp.Study(
-    **rp.listed("table1"),
-    parts=cifar.parts(preset, tables, cifar.OF_TABLES),
+    name="table1",
+    paper="csgmcmc",
+    where="Table 1",
+    title="test error of single chains on CIFAR",
+    needs=("cifar10", "cifar100"),
+    hours=(0.0064, 0.48, 7, 21),
+    parts=cifar.parts(preset, cifar.OF_TABLES, tables),
     rows=NAMES,
     columns=(rp.Heading(ERROR, "Test error", "%"),),
     values=VALUES,

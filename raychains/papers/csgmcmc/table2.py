@@ -5,7 +5,7 @@ from __future__ import annotations
 from raychains import papers as rp
 from raychains.papers.csgmcmc import cifar
 
-SAMPLERS = {"sgld": "SGLD", "sghmc": "SGHMC"}
+SAMPLERS = rp.labels("sgld sghmc")
 ARMS = {"cyclical-parallel": "Cyclical + parallel", "decreasing-parallel": "Decreasing + parallel"}
 ARMS |= {"decreasing-half": "Decreasing + parallel, half", "cyclical-single": "Cyclical + single"}
 PRINTED = """
@@ -54,8 +54,13 @@ def settings(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("table2"),
-    parts=cifar.parts(preset, tables, cifar.OF_TABLES),
+    name="table2",
+    paper="csgmcmc",
+    where="Table 2",
+    title="test error of parallel and single chains on CIFAR",
+    needs=("cifar10", "cifar100"),
+    hours=(0.0096, 1.2, 18, 53),
+    parts=cifar.parts(preset, cifar.OF_TABLES, tables),
     rows=lambda scale: {key: f"{label}, {cost(key, scale)}" for key, label in ARMS.items()},
     columns=[rp.Heading(key, f"Test error, {label}", "%") for key, label in SAMPLERS.items()],
     values=rp.printed(PRINTED, [(d, s) for d in cifar.LABELS for s in SAMPLERS], "Zhang et al. 2020, Table 2"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from raychains import papers as rp
 
-NAMES = {"sgdm": "SGDM", "snapshot-sgdm": "Snapshot-SGDM", "sghmc": "SGHMC", "csghmc": "cSGHMC"}
+NAMES = rp.labels("sgdm snapshot-sgdm sghmc csghmc")
 NLL, TOP1, TOP5 = METRICS = ("nll", "top1", "top5")
 PRINTED = """
 sgdm: 0.9595 | 76.046 | 92.776
@@ -45,10 +45,6 @@ def preset(scale: str) -> rp.Preset:
     return dataclasses.replace(known, options=dict(known.options) | LENGTHS[scale], variants=variants)
 
 
-def tables(run: rp.CompletedRun) -> rp.Tables:
-    return {"cells": run.cells(NAMES.keys(), METRICS)}
-
-
 def settings(scale: str) -> list[rp.Setting]:
     smoke = scale == "smoke"
     ours = rp.OURS if smoke else rp.PUBLISHED
@@ -73,10 +69,13 @@ def settings(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("table3"),
-    parts=(
-        rp.Part(name="imagenet", label="ImageNet", data=("imagenet",), sampled=rp.comparison(preset), tables=tables),
-    ),
+    name="table3",
+    paper="csgmcmc",
+    where="Table 3",
+    title="ResNet-50 on ImageNet",
+    needs=("imagenet",),
+    hours=(0.01, 0, 45, 240),
+    parts=(rp.Part(name="imagenet", label="ImageNet", sampled=rp.comparison(preset)),),
     rows=NAMES,
     columns=(rp.Heading(NLL, "NLL", "nats"), rp.Heading(TOP1, "Top-1", "%"), rp.Heading(TOP5, "Top-5", "%")),
     values=rp.printed(PRINTED, [("imagenet", m) for m in METRICS], "Zhang et al. 2020, Table 3"),

@@ -295,7 +295,12 @@ def settings(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("table5"),
+    name="table5",
+    paper="csgmcmc",
+    where="Table 5",
+    title="effective sample sizes on Bayesian logistic regression",
+    needs=("uci",),
+    hours=(0.01, 0.2, 0.2, 0.1),
     parts=tuple(rp.Part(name=name, label=name.capitalize(), data=("uci",), computed=computed) for name in DATASETS),
     rows={arm.key: f"{arm.method}, {arm.schedule}" for arm in ARMS},
     columns=SHOWN,

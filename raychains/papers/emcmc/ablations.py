@@ -98,18 +98,13 @@ def _augmented(scale: str) -> list[rp.Variant]:
 
 def labels(scale: str) -> dict[str, str]:
     """Return the labels of the rows."""
-    methods = {"sgd": "SGD", "sgld": "SGLD", "emcmc": "Entropy-MCMC"}
+    methods = rp.labels("sgd sgld emcmc")
     made = {}
     for v in preset(scale).variants:
         group = v.name.partition("-")[0]
         forms = {"augmentation": f"{methods[v.sampler]}, {v.label}", "schedule": f"step size {v.label}"}
         made[v.name] = (forms | {"update": f"{v.label} updates"}).get(group, v.label)
     return made
-
-
-def tables(run: rp.CompletedRun) -> rp.Tables:
-    """Return error and NLL of all samples of a chain."""
-    return {"cells": run.cells([v.name for v in run.preset.variants], ["error", "nll"])}
 
 
 TITLES = {"eta": "η", "batchnorm": "BatchNorm", "burn-in": "Burn-in"}
@@ -191,18 +186,20 @@ def settings(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("emcmc-ablations"),
+    name="emcmc-ablations",
+    paper="emcmc",
+    where="App. A.2, C; Tables 3, 4, 6–9, Fig. 6",
+    title="one setting of Entropy-MCMC at a time",
+    needs=("cifar10",),
+    hours=(0.01, 0.16, 16, 48),
     parts=(
-        rp.Part(
-            name=CIFAR, label="CIFAR-10", data=(CIFAR,), tables=tables, scales=rp.ON_GPU, sampled=rp.comparison(preset)
-        ),
+        rp.Part(name=CIFAR, label="CIFAR-10", data=(CIFAR,), sampled=rp.comparison(preset), scales=rp.ON_GPU),
         rp.Part(
             name=DIGITS,
             label="digits",
-            tables=tables,
-            scales=("smoke", "cpu"),
-            stands_for="CIFAR-10",
             sampled=rp.comparison(preset),
+            stands_for="CIFAR-10",
+            scales=("smoke", "cpu"),
         ),
     ),
     rows=labels,

@@ -13,8 +13,7 @@ from raychains.papers.csgmcmc.cifar import NETWORKS
 
 SEED = 11
 LABELS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mnist": "MNIST"}
-NAMES = {"sgd": "SGD", "entropy-sgd": "Entropy-SGD", "sam": "SAM", "bsam": "bSAM", "sgld": "SGLD"}
-NAMES |= {"entropy-sgld": "Entropy-SGLD", "emcmc": "Entropy-MCMC"}
+NAMES = rp.labels("sgd entropy-sgd sam bsam sgld entropy-sgld emcmc")
 OTHERS = [name for name in NAMES if name != "emcmc"]
 LARGER = ("accuracy", "auroc")
 """Columns whose larger values are better."""
@@ -62,7 +61,7 @@ def _variant(name: str, size: rp.Size) -> rp.Variant:
     return rp.Variant(name, sampler=name, options=options)
 
 
-def below(part: str, columns: Mapping[str, str], text: str, scales: Sequence[str] = rp.ALL) -> tuple[rp.Claim, ...]:
+def below(part: str, columns: Mapping[str, str], text: str) -> tuple[rp.Claim, ...]:
     """Return that Entropy-MCMC is better than each other method in each of some columns, by ``text``'s {other} and
     {what}."""
     better = {column: ("above", ">") if column in LARGER else ("below", "<") for column in columns}
@@ -72,7 +71,7 @@ def below(part: str, columns: Mapping[str, str], text: str, scales: Sequence[str
         for column, what in columns.items()
         for other in OTHERS
     )
-    return rp.stated(table, scales=tuple(scales))
+    return rp.stated(table)
 
 
 def rule(method: str) -> rp.Rule:

@@ -37,7 +37,7 @@ def _draw(types: pd.DataFrame) -> Figure:
     """Draw Fig. 11: a panel for every type."""
     titles = {kind: kind.replace("_", " ") for kind in types["corruption"]}
     types = types.sort_values("severity", kind="stable")
-    return rp.by_part(types, titles, _panel, of="corruption", height=1.8, share_x=True, share_y=True)
+    return rp.by_part(titles, _panel, of="corruption", height=1.8, share_x=True, share_y=True)(types)
 
 
 def _panel(types: pd.DataFrame) -> Panel:
@@ -48,12 +48,16 @@ def _panel(types: pd.DataFrame) -> Panel:
 
 
 STUDY = rp.Study(
-    **rp.listed("emcmc-corrupted"),
+    name="emcmc-corrupted",
+    paper="emcmc",
+    where="Table 1b",
+    title="accuracy on corrupted CIFAR-10",
+    needs=("cifar10", "cifar10-c"),
+    hours=(0.02, 0.6, 1.5, 5),
     parts=(
         rp.Part(
             name=PART,
             label="CIFAR-10-C",
-            data=("cifar10", "cifar10-c"),
             sampled=rp.comparison(partial(preset, "cifar10", methods=ROWS), measures=("corrupted",)),
             tables=tables,
         ),

@@ -26,7 +26,7 @@ from raychains.tasks.two_modes import RIDGE, TwoModes
 # Chains
 
 THETA = "theta"
-NAMES = {"sgd": "SGD", "sgld": "SGLD", "emcmc": "Entropy-MCMC"}
+NAMES = rp.labels("sgd sgld emcmc")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,7 +336,11 @@ def settings(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("emcmc-fig2"),
+    name="emcmc-fig2",
+    paper="emcmc",
+    where="Figs. 2, 7, 8",
+    title="a sharp and a flat mode",
+    hours=(0.001, 0.005, 0.005, 0.005),
     parts=tuple(
         rp.Part(name=name, label=one.label, computed=law if name == LAW else stepped) for name, one in SETUPS.items()
     ),

@@ -14,7 +14,7 @@ from raychains import papers as rp
 from raychains import samplers, schedules
 from raychains.plotting.charts import Axis, Chart, Panel
 
-NAMES = {"emcmc": "Entropy-MCMC", "entropy-sgd": "Entropy-SGD", "entropy-sgld": "Entropy-SGLD", "sgld": "SGLD"}
+NAMES = rp.labels("emcmc entropy-sgd entropy-sgld sgld")
 STYLES = rp.styles(NAMES, "emcmc cyclical 0, entropy-sgd other 0, entropy-sgld other 1, sgld decreasing 0")
 PARTS = {"mnist": "N = 13,007", "authors": "N = 60,000, as in the authors' code"}
 SCALES = {"mnist": rp.ALL, "authors": rp.NOT_SMOKE}
@@ -99,7 +99,6 @@ below-sgld-{part} | {part} late | emcmc < sgld paired | Entropy-MCMC's test erro
     {where}
 ensemble-below-sgld-{part} | {part} error | emcmc < sgld paired | The test error of all samples is below SGLD's {where}
 """,
-        scales=SCALES[part],
         tolerance=SAME,
     )
 
@@ -122,7 +121,12 @@ def settings(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("emcmc-fig3"),
+    name="emcmc-fig3",
+    paper="emcmc",
+    where="Fig. 3",
+    title="logistic regression on MNIST's 1 and 7",
+    needs=("mnist",),
+    hours=(0.01, 0.05, 0.05, 0.05),
     parts=rp.parts(PARTS, rp.comparison(preset, views=("samples",)), tables, data=lambda part: "mnist", scales=SCALES),
     rows=NAMES,
     columns=(

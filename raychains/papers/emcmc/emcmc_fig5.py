@@ -126,7 +126,12 @@ def settings(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("emcmc-fig5"),
+    name="emcmc-fig5",
+    paper="emcmc",
+    where="Fig. 5",
+    title="loss around samples, and between θ and θₐ",
+    needs=("cifar100", "cifar10"),
+    hours=(0.002, 0.14, 3, 6),
     parts=last_samples.parts(tables),
     rows=ROWS,
     columns=(

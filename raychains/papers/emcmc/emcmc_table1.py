@@ -12,13 +12,14 @@ QUOTED = "Li & Zhang 2024, Table 1, quoted by wizwand.com/paper/68fa72b11e209131
 CLAIMED = {ACCURACY: "is more accurate", NLL: "has a lower test NLL"}
 
 
-def tables(run: rp.CompletedRun) -> rp.Tables:
-    return {"cells": run.cells(NAMES.keys(), [ACCURACY, NLL])}
-
-
 STUDY = rp.Study(
-    **rp.listed("emcmc-table1"),
-    parts=cifar.parts(preset, tables, cifar.OF_TABLES),
+    name="emcmc-table1",
+    paper="emcmc",
+    where="Table 1",
+    title="test accuracy on CIFAR",
+    needs=("cifar10", "cifar100"),
+    hours=(0.01, 0.55, 8, 28),
+    parts=cifar.parts(preset, cifar.OF_TABLES),
     rows=NAMES,
     columns=(rp.Heading(ACCURACY, "Accuracy", "%", 2), rp.Heading(NLL, "NLL", "nats", 4)),
     values=rp.printed(

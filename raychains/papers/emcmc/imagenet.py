@@ -6,7 +6,7 @@ import dataclasses
 
 from raychains import papers as rp
 from raychains.papers.csgmcmc import table3
-from raychains.papers.csgmcmc.table3 import METRICS, NLL, TOP1, TOP5
+from raychains.papers.csgmcmc.table3 import NLL, TOP1, TOP5
 from raychains.papers.emcmc.emcmc_chains import NAMES
 
 ROWS = ("sgd", "sgld", "emcmc")
@@ -37,10 +37,6 @@ def sampled(scale: str) -> list[rp.Sampled]:
     ]
 
 
-def tables(*runs: rp.CompletedRun) -> rp.Tables:
-    return rp.joined({"cells": run.cells([v.name for v in run.preset.variants], METRICS)} for run in runs)
-
-
 def settings(scale: str) -> list[rp.Setting]:
     if scale == "cpu":
         return []
@@ -60,8 +56,13 @@ def settings(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("emcmc-imagenet"),
-    parts=(rp.Part(name=PART, label="ImageNet", data=(PART,), sampled=sampled, tables=tables),),
+    name="emcmc-imagenet",
+    paper="emcmc",
+    where="Table 1c",
+    title="ResNet-50 on ImageNet",
+    needs=("imagenet",),
+    hours=(0.01, 0, 35, 180),
+    parts=(rp.Part(name=PART, label="ImageNet", sampled=sampled),),
     rows={row: NAMES[row] for row in ROWS},
     columns=(rp.Heading(NLL, "NLL", "nats", 4), rp.Heading(TOP1, "Top-1", "%", 2), rp.Heading(TOP5, "Top-5", "%", 2)),
     claims=rp.stated(

@@ -12,7 +12,7 @@ from raychains.papers.csgmcmc import cifar
 from raychains.papers.emcmc import emcmc_chains
 
 METHODS = ("sgd", "sgld", "emcmc")
-ROWS = {"sgd": "SGD", "sgld": "SGLD", "emcmc": "Entropy-MCMC, mean of both", "emcmc-theta": "Entropy-MCMC, θ"}
+ROWS = rp.labels("sgd sgld") | {"emcmc": "Entropy-MCMC, mean of both", "emcmc-theta": "Entropy-MCMC, θ"}
 ROWS |= {"emcmc-anchor": "Entropy-MCMC, θₐ"}
 STYLES = rp.styles(ROWS, "sgd other 2, sgld decreasing 0, emcmc-theta cyclical 0, emcmc-anchor cyclical 1")
 LABELS = {"cifar100": "CIFAR-100", "cifar10": "CIFAR-10"}
@@ -23,7 +23,7 @@ REVISION = 1
 
 def parts(tables: Callable[[rp.CompletedRun], rp.Tables]) -> tuple[rp.Part, ...]:
     """Return a figure's parts: CIFAR-100, and CIFAR-10 in its place."""
-    return cifar.parts(partial(emcmc_chains.preset, methods=METHODS), tables, SCALES)
+    return cifar.parts(partial(emcmc_chains.preset, methods=METHODS), SCALES, tables)
 
 
 def cells(part: str, rows: rp.Rows, columns: Mapping[str, Callable[[rp.Rows], float]]) -> list[dict[str, Any]]:

@@ -12,16 +12,8 @@ PART = "cifar10"
 SEED = 5
 IMAGES = {"smoke": 200}
 """Training images, where they are not 50,000."""
-LABELS = {
-    "sgd": "SGD, one network",
-    "ensemble": "Deep ensemble",
-    "sgld": "SGLD",
-    "sghmc": "SGHMC",
-    "csgld": "cSGLD",
-    "csghmc": "cSGHMC",
-    "emcmc": "Entropy-MCMC",
-    "multiswag": "MultiSWAG",
-}
+LABELS = {"sgd": "SGD, one network", "ensemble": "Deep ensemble"}
+LABELS |= rp.labels("sgld sghmc csgld csghmc emcmc multiswag")
 """Rows, and the names of arms."""
 ON_CPU = ("sgd", "ensemble", "sghmc", "csghmc")
 CYCLICAL = ("csgld", "csghmc", "emcmc")
@@ -150,12 +142,16 @@ def settings_at(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("hmc-cifar10"),
+    name="hmc-cifar10",
+    paper="hmc",
+    where="Metrics",
+    title="agreement with full-batch HMC on CIFAR-10, and total variation to it",
+    needs=("cifar10", "hmc-cifar10"),
+    hours=(0.02, 7, 18, 220),
     parts=(
         rp.Part(
             name=PART,
             label="CIFAR-10",
-            data=("cifar10", "hmc-cifar10"),
             sampled=rp.comparison(preset, measures=("fidelity",)),
             tables=tables,
         ),

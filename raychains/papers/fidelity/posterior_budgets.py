@@ -216,23 +216,6 @@ def _label(way: Way) -> str:
     return f"{study.LABELS[way.method]}, {way.budget:,} epochs, {chains}{cycles}"
 
 
-def ranked(budgets: pd.DataFrame) -> pd.DataFrame:
-    """Return for every way the mean over parts of its distance over the nearest way's of the same budget, the nearest
-    first.
-
-    Args:
-        budgets: the stored table.
-
-    Returns:
-        Columns budget, method, chains, cycles, score (1 where a way is the nearest of every part).
-    """
-    way = ["method", "chains", "cycles"]
-    means = budgets.groupby(["part", "budget", *way])[VARIATION].mean().reset_index()
-    means["score"] = means[VARIATION] / means.groupby(["part", "budget"])[VARIATION].transform("min")
-    scores = means.groupby(["budget", *way])["score"].mean().reset_index()
-    return scores.sort_values(["budget", "score"], ignore_index=True)
-
-
 def _draw(budgets: pd.DataFrame, hmc: pd.DataFrame) -> Figure:
     """Draw a panel for each data set: the nearest way of each method against the budget."""
 
@@ -245,7 +228,7 @@ def _draw(budgets: pd.DataFrame, hmc: pd.DataFrame) -> Figure:
         y = Axis(label="Total variation (%)", low=0)
         return Panel(marks=[*lines, study.between_halves(hmc, mine)], x=x, y=y)
 
-    return rp.by_part(budgets, study.NAMES, panel, columns=2, height=2.3, legend_columns=4)
+    return rp.by_part(study.NAMES, panel, columns=2, height=2.3, legend_columns=4)(budgets)
 
 
 def all_claims() -> tuple[rp.Claim, ...]:
@@ -302,7 +285,12 @@ def settings_at(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("posterior-budgets"),
+    name="posterior-budgets",
+    paper="ours",
+    where="Study",
+    title="how to spend gradients: settings, chains and cycles against the distance to true posteriors",
+    needs=("uci-concrete", "uci-bikesharing", "uci-protein"),
+    hours=(0.02, 1, 4, 4),
     parts=study.parts(preset, tables),
     rows=labels,
     columns=(

@@ -22,17 +22,7 @@ HIDDEN = 20
 NAMES = {"concrete": "Concrete", "bikesharing": "Bike sharing", "protein": "Protein", "digits": "Digits"}
 HELD_OUT = {"concrete": 927 - EXAMPLES, "bikesharing": 15_641 - EXAMPLES, "protein": 41_157 - EXAMPLES}
 """Training examples of the classic first split that chains do not see."""
-LABELS = {
-    "sgd": "SGD, one network",
-    ENSEMBLE: "Deep ensemble",
-    "multiswag": "MultiSWAG",
-    "sgld": "SGLD",
-    "sghmc": "SGHMC",
-    "csgld": "cSGLD",
-    "csghmc": "cSGHMC",
-    "emcmc": "Entropy-MCMC",
-    "mile": "MILE",
-}
+LABELS = {"sgd": "SGD, one network"} | rp.labels(f"{ENSEMBLE} multiswag sgld sghmc csgld csghmc emcmc mile")
 """Rows, and the names of arms."""
 CYCLICAL, FALLING = ("csgld", "csghmc", "emcmc"), ("sgd", "multiswag", "sgld", "sghmc", "psgld")
 SCHEDULES = {**dict.fromkeys(CYCLICAL, "cyclical"), **dict.fromkeys(FALLING, "decreasing")}
@@ -154,7 +144,7 @@ def _draw(cells: pd.DataFrame, hmc: pd.DataFrame) -> Figure:
         return Panel(marks=[*rows, between_halves(hmc, mine, upright=True)], x=x, y=lines_of([*LABELS.values()]))
 
     cells, height = cells[cells["column"] == VARIATION], 0.34 * len(LABELS) + 0.75
-    return rp.by_part(cells, NAMES, panel, columns=2, height=height, share_y=True)
+    return rp.by_part(NAMES, panel, columns=2, height=height, share_y=True)(cells)
 
 
 def between_halves(hmc: pd.DataFrame, rows: pd.DataFrame, *, upright: bool = False) -> Rule:
@@ -229,7 +219,12 @@ def parts(
 
 
 STUDY = rp.Study(
-    **rp.listed("true-posterior"),
+    name="true-posterior",
+    paper="ours",
+    where="Study",
+    title="which methods come near the true posterior of small networks",
+    needs=("uci-concrete", "uci-bikesharing", "uci-protein"),
+    hours=(0.02, 0.6, 1, 8),
     parts=parts(preset, tables),
     rows=LABELS,
     columns=(

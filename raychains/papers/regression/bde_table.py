@@ -53,22 +53,10 @@ def values() -> tuple[rp.Value, ...]:
 VALUES = values()
 
 
-def printed_value(part: str, row: str, column: str) -> rp.Value:
-    """Return one of the printed numbers."""
-    (found,) = (v for v in VALUES if (v.part, v.row, v.column) == (part, row, column))
-    return found
-
-
-def deviation(part: str, row: str, column: str) -> float:
-    """Return a printed number's standard deviation over seeds."""
-    summary = printed_value(part, row, column).summary
-    return summary.se * math.sqrt(summary.n)
-
-
 def comparison_of(dataset: str, scale: str) -> rp.Preset:
     size = SIZES[scale][dataset]
-    made = preset("bde-table", dataset, size, scale, f"{NAMES[dataset]} by bde's protocol")
-    return rp.Preset(**{**vars(made), "options": {**made.options, "repeats": size.repeats}})
+    about = f"{NAMES[dataset]} by bde's protocol"
+    return preset("bde-table", dataset, size, scale, about, repeats=size.repeats)
 
 
 def tables(run: rp.CompletedRun) -> rp.Tables:
@@ -78,26 +66,22 @@ def tables(run: rp.CompletedRun) -> rp.Tables:
 def all_claims() -> tuple[rp.Claim, ...]:
     """Return the claims: MILE's published numbers at the published size; methods against each other; MILE against
     trees."""
-    made: list[rp.Claim] = []
-    for part in DATASETS:
-        label = NAMES[part]
-        for column, what in ((RMSE, "RMSE"), (NLL, "NLL")):
-            mean, sd = printed_value(part, BDE, column).summary.mean, deviation(part, BDE, column)
-            made.append(
-                rp.claim(
-                    f"mile-{column}-as-published-{part}",
-                    f"{label}: MILE's {what} is bde's, {mean:g}, within its standard deviation over seeds, {sd:.4f}.",
-                    *(part, column, "mile", "equal", mean),
-                    tolerance=sd,
-                    scales=("paper",),
-                )
-            )
-            made += claims(part, label, column, "lower", what)
-    for row in OTHERS:
-        mean = printed_value("airfoil", row, RMSE).summary.mean
-        text = f"Airfoil: MILE has a lower RMSE than {OTHERS[row]}'s published {mean:g}."
-        made.append(rp.claim(f"mile-below-{row}", text, "airfoil", RMSE, "mile", "less", mean, scales=rp.NOT_SMOKE))
-    return tuple(made)
+    made: tuple[rp.Claim, ...] = ()
+    for v in (v for v in VALUES if v.row == BDE):
+        label, what, mean, sd = NAMES[v.part], v.column.upper(), v.summary.mean, v.summary.se * math.sqrt(SEEDS)
+        published = (
+            f"mile-{v.column}-as-published-{v.part} | {v.part} {v.column} | mile = {mean} | {label}: MILE's {what} is "
+            f"bde's, {mean:g}, within its standard deviation over seeds, {sd:.4f}."
+        )
+        made += rp.stated(published, tolerance=sd, scales=("paper",))
+        made += claims(v.part, label, v.column, "lower", what)
+    trees = (
+        f"mile-below-{v.row} | airfoil {RMSE} | mile < {v.summary.mean} | Airfoil: MILE has a lower RMSE than "
+        f"{OTHERS[v.row]}'s published {v.summary.mean:g}."
+        for v in VALUES
+        if v.row in OTHERS and v.column == RMSE
+    )
+    return made + rp.stated(trees, scales=rp.NOT_SMOKE)
 
 
 def settings_at(scale: str) -> list[rp.Setting]:
@@ -112,7 +96,12 @@ def settings_at(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("bde-table"),
+    name="bde-table",
+    paper="bde",
+    where="Benchmark",
+    title="airfoil and bike sharing at equal gradient evaluations",
+    needs=("uci-airfoil", "uci-bikesharing"),
+    hours=(0.01, 0.7, 5, 40),
     parts=rp.parts(
         {name: NAMES[name] for name in DATASETS}, rp.comparison(comparison_of), tables, data="uci-{}".format
     ),

@@ -14,16 +14,8 @@ from raychains.tasks.uci import UciRegression
 ENSEMBLE = "deep-ensemble"
 SEED = 7
 MORE = "deep-ensemble-more"
-LABELS = {
-    ENSEMBLE: "Deep ensemble, at which MILE starts",
-    MORE: "Deep ensemble, more members",
-    "mile": "MILE",
-    "csghmc": "cSGHMC",
-    "sghmc": "SGHMC",
-    "csgld": "cSGLD",
-    "sgld": "SGLD",
-    "emcmc": "Entropy-MCMC",
-}
+LABELS = {ENSEMBLE: "Deep ensemble, at which MILE starts", MORE: "Deep ensemble, more members"}
+LABELS |= rp.labels("mile csghmc sghmc csgld sgld emcmc")
 """Rows of both tables, and their names in claims."""
 EQUAL_COST = tuple(name for name in LABELS if name != ENSEMBLE)
 CYCLICAL = ("csghmc", "csgld", "emcmc")
@@ -72,7 +64,9 @@ def size_of(
     )
 
 
-def preset(name: str, dataset: str, size: rp.Size, scale: str, about: str, **task_settings: Any) -> rp.Preset:
+def preset(
+    name: str, dataset: str, size: rp.Size, scale: str, about: str, *, repeats: int = 1, **task_settings: Any
+) -> rp.Preset:
     """Return every method on one division of a data set."""
     batches = _batches(dataset, size, scale, task_settings.get("protocol", "bde") == "bde")
     own: dict[str, Any] = {} if size.batch_size is None else {"batch_size": size.batch_size}
@@ -94,7 +88,7 @@ def preset(name: str, dataset: str, size: rp.Size, scale: str, about: str, **tas
         given = {"chains": size.chains, **packed, **minibatch, **options[method]}
         variants.append(rp.Variant(method, "", sampler, given, schedule=schedule))
     settings = tuple(f"{key}={value}" for key, value in task_settings.items())
-    common = {"seed": SEED, "repeats": 1, **({"task_settings": settings} if settings else {})}
+    common = {"seed": SEED, "repeats": repeats, **({"task_settings": settings} if settings else {})}
     return rp.Preset(name=f"{name}-{dataset}", about=about, task=f"uci-{dataset}", options=common, variants=variants)
 
 

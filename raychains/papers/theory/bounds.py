@@ -35,7 +35,7 @@ class General:
     dim: int
     """d."""
     divergence: float
-    """D(μ_0 ‖ ν_∞)."""
+    """KL(μ_0 ‖ ν_∞)."""
 
     @property
     def largest_lr(self) -> float:

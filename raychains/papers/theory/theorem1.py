@@ -401,7 +401,11 @@ def settings(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("theorem1"),
+    name="theorem1",
+    paper="csgmcmc",
+    where="Theorem 1",
+    title="bias and mean squared error against the number of steps",
+    hours=(0.001, 0.2, 0.2, 0.2),
     parts=(rp.Part(name=PART, computed=computed),),
     rows={key(s, a): f"{SWEEPS[s]}, {MEANS[a]}" for s in POWERS for a in AVERAGES},
     columns=(

@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import torch
-from matplotlib.figure import Figure
 
 from raychains import papers as rp
 from raychains.evaluation import moments
@@ -392,12 +391,8 @@ LABELS |= {"convex": "convex (App. G)"}
 STYLES = rp.styles(LABELS, "w2 cyclical 0, general decreasing 0, special decreasing 1, convex other 2")
 
 
-def _draw(table: pd.DataFrame) -> Figure:
-    """Draw W₂ and the bounds on it against K."""
-    return rp.by_part(table, SCHEDULED, _panel, of="schedule", columns=2, height=2.6, legend_columns=4)
-
-
 def _panel(table: pd.DataFrame) -> Panel:
+    """Show W₂ and the bounds on it against K."""
     dashes = {column: "-" if column == "w2" else "--" for column in STYLES}
     lines = [s.line(table["steps"], table[c], size=3, marker="o", linestyle=dashes[c]) for c, s in STYLES.items()]
     return Panel(marks=lines, x=Axis(label="Steps K", scale="log", whole=True), y=Axis(label="W₂", scale="log"))
@@ -444,7 +439,11 @@ def settings(scale: str) -> list[rp.Setting]:
 
 
 STUDY = rp.Study(
-    **rp.listed("theorem2"),
+    name="theorem2",
+    paper="csgmcmc",
+    where="Theorem 2, App. G; Entropy-MCMC's Theorem 1",
+    title="W₂ to the target against the bounds",
+    hours=(0.002, 0.01, 0.01, 0.01),
     parts=(rp.Part(name=PART, computed=computed),),
     rows=SCHEDULED | CONSTANT,
     columns=[
@@ -471,7 +470,7 @@ cpu gpu paper: Entropy-MCMC's theorem 1 takes the joint energy to be as convex a
 """,
     figures=rp.figure(
         "distances",
-        _draw,
+        rp.by_part(SCHEDULED, _panel, of="schedule", columns=2, height=2.6, legend_columns=4),
         name="distances",
         title="Distance to the target, and the bounds on it",
         caption="W₂ between the law after K steps and the Gaussian target, exact, beside theorem 2's general "

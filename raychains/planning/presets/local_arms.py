@@ -12,7 +12,6 @@ from raychains import samplers
 from raychains.chain import planned_network
 from raychains.core.config import RANDOM, Local, Run
 from raychains.core.errors import UserError, require
-from raychains.core.options import check_refused
 from raychains.core.spec import Part
 from raychains.core.validation import integer
 from raychains.planning import compatible, ensemble_start, methods, settings_parser
@@ -87,7 +86,6 @@ def local(options: Local, task: Task | None = None) -> Planned:
 
 def _check(options: Local) -> None:
     """Refuse options without use here."""
-    check_refused(options, "for a local posterior")
     known = ", ".join(SAMPLERS)
     require(options.sampler in SAMPLERS, "sampler", options.sampler, f"be one of {known} for a local posterior")
     require(options.pack in ("none", "auto"), "pack", options.pack, "be none: a prior at w* is not made for packs")

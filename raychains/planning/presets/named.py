@@ -117,7 +117,7 @@ AS_MANY = {"schedule_settings": ("samples=9",)}
 """As many samples as the cyclical arms keep; the paper does not say how many SGHMC had."""
 RESTARTED = {"lr": 0.2}
 """With the .5 at which the decreasing step begins, the restart of the second cycle throws the chain out."""
-PAPERS = (
+PUBLISHED = (
     Preset(
         name="mnist-1v7",
         about="Entropy-MCMC, Entropy-SGD, Entropy-SGLD and SGLD on MNIST's 1 against 7 by gradient evaluations (Li & "
@@ -175,7 +175,7 @@ PAPERS = (
         variants=[Variant("all", sampler="atmc")],
     ),
 )
-PRESETS = {preset.name: preset for preset in (*ABLATIONS, *PAPERS)}
+PRESETS = {preset.name: preset for preset in (*ABLATIONS, *PUBLISHED)}
 
 
 def named(name: str) -> Preset:

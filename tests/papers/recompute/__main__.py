@@ -39,13 +39,14 @@ parent, store, seed = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 found: dict[str, Any] = {}
 for name in sys.argv[4:]:
     reading.READ.clear()
-    stored, again = cells.CHECKS[name](parent / name, store, seed)
+    check = cells.CHECKS.get(name, cells.ensemble)
+    stored, again = check(parent / name, store, seed)
     files = sorted({*reading.READ})
     path = files[int(np.random.default_rng(seed).integers(len(files)))]
     before = path.read_bytes()
     alter(path)
     try:
-        _, altered = cells.CHECKS[name](parent / name, store, seed)
+        _, altered = check(parent / name, store, seed)
     finally:
         path.write_bytes(before)
     found[name] = {"stored": stored, "again": again, "altered": altered}
