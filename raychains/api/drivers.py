@@ -83,12 +83,12 @@ class Unclosed:
 def resources_of(options: Common) -> ResourceConfig:
     """Return the part of the options that says on which resources chains and evaluators run."""
     from raychains.orchestration.cluster.resource_config import ResourceConfig
-    from raychains.planning.execution import workers_field, workers_of
 
-    workers, share = workers_of(options)
-    same = {field.name: getattr(options, field.name, None) for field in dataclasses.fields(ResourceConfig)}
-    own = {"gpus_per_worker": share, "workers_per_chain": workers, "workers_field": workers_field(options)}
-    return ResourceConfig(**{name: value for name, value in (same | own).items() if value is not None})
+    found: dict[str, Any] = {
+        field.name: getattr(options, field.name, None) for field in dataclasses.fields(ResourceConfig)
+    }
+    found["workers_per_chain"] = options.workers
+    return ResourceConfig(**{name: value for name, value in found.items() if value is not None})
 
 
 def with_bins(options: AnyCommon, *plans: Mapping[str, Any]) -> AnyCommon:

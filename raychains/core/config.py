@@ -194,6 +194,21 @@ class Common(Options):
         gpus = self.gpus_per_chain
         return int(gpus) if gpus is not None and gpus > 1 and gpus == int(gpus) else None
 
+    @property
+    def workers(self) -> int:
+        """The workers of each chain."""
+        return self.gpu_workers or self.workers_per_chain or 1
+
+    @property
+    def gpus_per_worker(self) -> float | None:
+        """The GPUs of each worker; None as of ``gpus_per_chain``."""
+        return 1.0 if self.gpu_workers is not None else self.gpus_per_chain
+
+    @property
+    def workers_field(self) -> str:
+        """The option that says how many workers a chain has."""
+        return "workers_per_chain" if self.workers_per_chain is not None else "gpus_per_chain"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling(Common):

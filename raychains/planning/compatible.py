@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from raychains import samplers, schedules
-from raychains.chain import last_layer, planned_network
+from raychains.chain import last_layer
 from raychains.core.config import MOST_CHAINS, Sampling
 from raychains.core.errors import UserError, require
-from raychains.core.spec import ChainSpec, Part
+from raychains.core.spec import Part
 from raychains.planning import ensemble_start, per_sampler, settings_parser
-from raychains.planning.execution import micro_batch, workers_field, workers_of
-from raychains.planning.method_settings import MethodSettings, everywhere, noise_free
+from raychains.planning.method_settings import MethodSettings, everywhere
+from raychains.samplers import MethodPreset
 from raychains.tasks.base import check_decay
 
 DECAYING = ("laplace", "bsam")
@@ -46,8 +46,6 @@ def check(s: MethodSettings, sampler: Part) -> None:
         for rule in rules(s):
             require(*rule)
     check_decay(s.task, sampler.settings.get("weight_decay", 0.0))
-    if s.prior is not None and (s.options.init_from is None or not s.options.sample_only):
-        planned_network.check_prior(s.task, s.prior, _written(s))
 
 
 def _of_density(s: MethodSettings) -> Iterator[Rule]:
@@ -59,11 +57,10 @@ def _of_density(s: MethodSettings) -> Iterator[Rule]:
     yield s.early_stop is None, "sampler", ensemble_start.METHOD, no_examples
     no_members = f"be a file for task {s.name}: a density has no examples for a deep ensemble to hold out"
     yield s.ensemble is None, "init_from", options.init_from, no_members
-    yield s.prior is None, "prior", _written(s), density
+    yield s.prior is None, "prior", s.prior_text, density
     yield not options.sample_only, "sample_only", " ".join(options.sample_only), density
     yield options.micro_batch is None, "micro_batch", options.micro_batch, density
-    workers = workers_of(options)[0]
-    yield workers == 1, workers_field(options), workers, density
+    yield options.workers == 1, options.workers_field, options.workers, density
 
 
 def _of_early_stop(s: MethodSettings) -> Iterator[Rule]:
@@ -71,8 +68,7 @@ def _of_early_stop(s: MethodSettings) -> Iterator[Rule]:
         return
     options, whole = s.options, "be left out with a deep ensemble, whose members have a worker each"
     yield options.micro_batch is None, "micro_batch", options.micro_batch, whole
-    workers = workers_of(options)[0]
-    yield workers == 1, workers_field(options), workers, whole
+    yield options.workers == 1, options.workers_field, options.workers, whole
 
 
 def _of_lengths(s: MethodSettings) -> Iterator[Rule]:
@@ -117,14 +113,9 @@ def _of_prior(s: MethodSettings) -> Iterator[Rule]:
     given = s.options.weight_decay
     yield given is None, "weight_decay", given, "be left out beside `prior`: the prior counts once"
     own = s.task.prior is not None or s.task.own_prior
-    yield not own, "prior", _written(s), f"be left out for task {s.name}, which has a prior of its own"
+    yield not own, "prior", s.prior_text, f"be left out for task {s.name}, which has a prior of its own"
     fits = everywhere(s.prior) or s.method.kind not in DECAYING
-    yield fits, "prior", _written(s), f"be gaussian:STD for {s.method.kind}, whose variances contain the weight decay"
-
-
-def _written(s: MethodSettings) -> str:
-    """Return the prior as the user, or the task, wrote it."""
-    return " ".join(s.options.prior or s.base.prior)
+    yield fits, "prior", s.prior_text, f"be gaussian:STD for {s.method.kind}, whose variances contain the weight decay"
 
 
 def _of_settings(s: MethodSettings) -> Iterator[Rule]:
@@ -134,7 +125,7 @@ def _of_settings(s: MethodSettings) -> Iterator[Rule]:
         yield given in (None, value), name, given, f"be given once: sampler_settings has {name}={value}"
     decay = s.of_sampler.get("weight_decay")
     both = s.prior is not None and decay is not None
-    yield not both, "prior", _written(s), f"be left out beside weight_decay={decay} of sampler_settings"
+    yield not both, "prior", s.prior_text, f"be left out beside weight_decay={decay} of sampler_settings"
     if named := " and ".join(sorted({"a", "b"} & s.of_schedule.keys())):
         falls = f"be left out beside the schedule's {named}, which says how the step size falls"
         yield s.options.final_lr is None, "final_lr", s.options.final_lr, falls
@@ -151,47 +142,13 @@ def _of_start(s: MethodSettings) -> Iterator[Rule]:
     yield s.options.init_from is not None or not patterns, "sample_only", " ".join(patterns), stays
 
 
-def check_micro_batch(s: MethodSettings, parts: int) -> None:
-    """Refuse micro-batches that do not fit the batch, or a sampler that divides a batch into ``parts`` itself.
+def check_used(options: Sampling, presets: Mapping[str, MethodPreset], kinds_chosen: Iterable[str]) -> None:
+    """Refuse a setting that none of the methods, by name, and of the kinds of schedules that arms have reads.
 
     Raises:
-        UserError: such an option.
+        UserError: momentum without a sampler that has it, a temperature without one that injects noise, an option of
+            other schedules, or an unknown name among the further settings.
     """
-    size, batch_size, workers = s.options.micro_batch, s.lengths.batch_size, workers_of(s.options)[0]
-    if size is None and workers == 1:
-        return
-    field = "micro_batch" if size is not None else workers_field(s.options)
-    divides = "be left out for samplers that divide a batch themselves (m_sharpness)"
-    require(parts == 1, field, workers if size is None else size, divides)
-    fits = size is None or size <= batch_size
-    require(fits, "micro_batch", size, f"be an integer from 1 to the batch size ({batch_size})")
-    pieces = math.ceil(batch_size / (micro_batch(s) or batch_size))
-    few = workers <= pieces
-    require(few, workers_field(s.options), workers, f"be at most the micro-batches of a batch ({pieces})")
-
-
-def check_pack(s: MethodSettings, spec: ChainSpec, why: str | None) -> None:
-    """Refuse a pack, or compiled steps of a density, of chains that cannot be packed because of ``why``.
-
-    Raises:
-        UserError: such an option.
-    """
-    if s.task.low_dimensional and spec.compile != "none":
-        require(why is None, "compile", spec.compile, f"be none for task {s.name} here: {why}")
-    if s.options.pack not in ("auto", "none"):
-        one = workers_of(s.options)[0] == 1
-        require(one, "pack", s.options.pack, "be none for chains of several workers")
-        require(why is None, "pack", s.options.pack, f"be left out for this chain: {why}")
-
-
-def check_used(options: Sampling, chosen: Iterable[str], schedules_chosen: Iterable[str | None]) -> None:
-    """Refuse a setting that none of the chosen methods and schedules has.
-
-    Raises:
-        UserError: momentum without a sampler that has it, a temperature without one that injects noise, or an unknown
-            name among the further settings.
-    """
-    presets = {name: samplers.method(name) for name in chosen}
     usual = (
         [p.settings.get("init_from") for p in presets.values()] if options.init_from is None else [options.init_from]
     )
@@ -202,31 +159,17 @@ def check_used(options: Sampling, chosen: Iterable[str], schedules_chosen: Itera
     if options.momentum is not None and not any("momentum" in settings_parser.names_of(k) for k in kinds):
         having = ", ".join(k for k, c in samplers.KINDS.items() if "momentum" in settings_parser.names_of(c))
         raise UserError(f"momentum must be left out for {text}, got {options.momentum}: {having} have it")
-    heated = any(per_sampler.value(options, "temperature", name) for name in presets)
-    if heated and all(map(noise_free, presets)):
+    heated = any(per_sampler.chosen(options, name).temperature for name in presets)
+    if heated and all(kind.noisy_counterpart is not None for kind in kinds):
         raise UserError(f"temperature must be 0 for {text}, got {options.temperature}: no noise is injected")
-    settings_parser.check_known(
-        "sampler_settings", settings_parser.read("sampler_settings", options.sampler_settings), kinds
-    )
-    used = {s if s is not None else p.schedule for p in presets.values() for s in schedules_chosen}
-    used |= {p.schedule for p in presets.values() if p.fixed}
-    found = [schedules.KINDS.find(s) for s in used]
-    settings_parser.check_known(
-        "schedule_settings", settings_parser.read("schedule_settings", options.schedule_settings), found
-    )
-
-
-def check_scheduled(options: Sampling, kinds: Collection[str]) -> None:
-    """Refuse an option that none of these schedules reads.
-
-    Raises:
-        UserError: such an option is given.
-    """
-    for name, having in OF_SCHEDULES.items():
+    found = {kind: schedules.KINDS.find(kind) for kind in kinds_chosen}
+    settings_parser.check_known("sampler_settings", options.sampler_settings, kinds)
+    settings_parser.check_known("schedule_settings", options.schedule_settings, found.values())
+    for name, reading in OF_SCHEDULES.items():
         given = getattr(options, name)
-        if given is not None and not set(having) & set(kinds):
-            text = f"schedule{'s' * (len(kinds) > 1)} {', '.join(kinds)}"
-            raise UserError(f"{name} must be left out for {text}, got {given}: it is an option of {', '.join(having)}")
+        if given is not None and found.keys().isdisjoint(reading):
+            text = f"schedule{'s' * (len(found) > 1)} {', '.join(found)}"
+            raise UserError(f"{name} must be left out for {text}, got {given}: it is an option of {', '.join(reading)}")
 
 
 def check_total(chains: int) -> None:

@@ -15,7 +15,6 @@ from raychains.core.spec import ChainSpec
 from raychains.core.validation import is_number
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.comparison import Comparison
-from raychains.planning.execution import workers_of
 from raychains.store.chain_store import CHECKPOINTS_KEPT
 from raychains.tasks import Task
 from raychains.tasks.splits import check_evaluated
@@ -49,7 +48,7 @@ class Costs:
 
 def devices_of(options: Plan, costs: Costs) -> int:
     """Return the devices that a plan counts on: as given, else one for every worker of the chains to run."""
-    return options.devices if options.devices is not None else max(1, costs.chains) * workers_of(options)[0]
+    return options.devices if options.devices is not None else max(1, costs.chains) * options.workers
 
 
 def costs(comparison: Comparison, task: Task, finished: Collection[str] = ()) -> Costs:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from raychains.core.config import DEEP_ENSEMBLE, RANDOM, Sampling
+from raychains.core.spec import EarlyStop
 from raychains.planning import per_sampler
 from raychains.planning.per_sampler import PER_SAMPLER
 from raychains.samplers import MethodPreset
@@ -27,14 +28,14 @@ class EnsembleStart:
     """Epochs without a lower loss on what each holds out; None is the method's number."""
 
 
-def start_of(init_from: str | None, method: MethodPreset, task: Task) -> str | None:
+def init_from(given: str | None, method: MethodPreset, task: Task) -> str | None:
     """Return where a method's chains start: as the option says, otherwise as the method does; None at random.
 
     Densities have no deep ensemble to start at.
     """
-    if init_from is None and not task.low_dimensional:
+    if given is None and not task.low_dimensional:
         return method.settings.get("init_from")
-    return None if init_from == RANDOM else init_from
+    return None if given == RANDOM else given
 
 
 def is_file(init_from: str | None) -> bool:
@@ -51,14 +52,21 @@ def ensemble_start(init_from: str | None) -> EnsembleStart | None:
     return EnsembleStart(epochs=epochs, patience=patience)
 
 
-def of_members(options: Options, start: EnsembleStart) -> Options:
-    """Return the options of the members: those of the chains that start there, but for what makes a chain of a sampler.
+def stopping_early(options: Options, preset: EarlyStop) -> tuple[Options, EarlyStop]:
+    """Return the options of chains that stop early, with their one sample at the end, and when they stop.
 
-    A number of ``lr``, say, is the chains' own; ``lr=deep-ensemble=.01`` is the members'.
+    Where ``init_from`` describes the ensemble, they are the very members that other arms' chains start at: their
+    options are the chains', but for what makes a chain of a sampler. A number of ``lr``, say, is the chains' own;
+    ``lr=deep-ensemble=.01`` is the members'.
     """
-    others: dict[str, Any] = {"init_from": None, "epochs": start.epochs, "thinning": None, "samples_per_cycle": None}
-    others |= {"sample_only": (), "sampler_settings": (), "schedule_settings": ()}
-    for name in PER_SAMPLER:
-        text = isinstance(getattr(options, name), str)
-        others[name] = per_sampler.value(options, name, METHOD) if text else None
-    return dataclasses.replace(options, **others)
+    others: dict[str, Any] = {}
+    start = ensemble_start(options.init_from)
+    if start is not None:
+        own = per_sampler.chosen(options, METHOD)
+        by_sampler = {name for name in PER_SAMPLER if isinstance(getattr(options, name), str)}
+        others |= {name: getattr(own, name) if name in by_sampler else None for name in PER_SAMPLER}
+        others |= {"init_from": None, "epochs": start.epochs, "thinning": None, "samples_per_cycle": None}
+        others |= {"sample_only": (), "sampler_settings": ()}
+        preset = dataclasses.replace(preset, patience=start.patience or preset.patience)
+    others |= {"schedule_settings": ("samples=1", "noise_from=0.0"), "burn_in": None}
+    return dataclasses.replace(options, **others), preset

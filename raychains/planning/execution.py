@@ -1,4 +1,4 @@
-"""How chains are carried out: the workers of each, micro-batches and packs, from the options."""
+"""How chains are carried out: micro-batches and packs, from the options."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import dataclasses
 import math
 
 from raychains.chain import packable, planned_network
-from raychains.core.config import Common
+from raychains.core.errors import require
 from raychains.core.spec import ChainSpec
 from raychains.planning.method_settings import MethodSettings
 
 
-def workers_of(options: Common) -> tuple[int, float | None]:
-    """Return the workers of each chain and the GPUs of each worker."""
-    if options.gpu_workers is not None:
-        return options.gpu_workers, 1.0
-    return options.workers_per_chain or 1, options.gpus_per_chain
+def micro_batch(s: MethodSettings, parts: int) -> int | None:
+    """Return the examples of a micro-batch; None where a batch is taken whole.
 
-
-def workers_field(options: Common) -> str:
-    """Return the option that says how many workers a chain has."""
-    return "workers_per_chain" if options.workers_per_chain is not None else "gpus_per_chain"
-
-
-def micro_batch(s: MethodSettings) -> int | None:
-    """Return the examples of a micro-batch; None where a batch is taken whole."""
-    workers, _ = workers_of(s.options)
-    if s.options.micro_batch is None and workers > 1:
-        return math.ceil(s.lengths.batch_size / workers)
-    return s.options.micro_batch
+    Raises:
+        UserError: micro-batches that do not fit the batch, or a sampler that divides a batch into ``parts`` itself.
+    """
+    size, batch_size = s.options.micro_batch, s.lengths.batch_size
+    workers, field = s.options.workers, s.options.workers_field
+    if size is None and workers == 1:
+        return None
+    divides = "be left out for samplers that divide a batch themselves (m_sharpness)"
+    given = (field, workers) if size is None else ("micro_batch", size)
+    require(parts == 1, *given, divides)
+    size = math.ceil(batch_size / workers) if size is None else size
+    require(size <= batch_size, "micro_batch", size, f"be an integer from 1 to the batch size ({batch_size})")
+    pieces = math.ceil(batch_size / size)
+    require(workers <= pieces, field, workers, f"be at most the micro-batches of a batch ({pieces})")
+    return size
 
 
 PACKED, SMALL = 20, 50_000
@@ -42,26 +42,27 @@ spend their steps in their products.
 """
 
 
-def pack_refusal(s: MethodSettings, spec: ChainSpec) -> str | None:
-    """Return why chains of a spec cannot be packed, where the options ask for packs; None where they can."""
-    compiled = s.task.low_dimensional and spec.compile != "none"  # packs do that
-    if s.options.pack == "none" and not compiled:
-        return None
-    return packable.refusal(dataclasses.replace(spec, pack=1), s.task)
+def pack_width(s: MethodSettings, spec: ChainSpec) -> int:
+    """Return the width of the packs of chains of a spec; 0 steps each by itself.
 
-
-def pack_width(s: MethodSettings, spec: ChainSpec, why: str | None) -> int:
-    """Return the width of the packs of chains of a spec, which cannot be packed because of ``why``; 0 steps each by
-    itself."""
-    asked, task = s.options.pack, s.task
-    compiled = task.low_dimensional and spec.compile != "none"
-    if asked == "none":
-        return int(compiled)
-    if asked != "auto":
-        return int(asked)
-    width = min(PACKED, s.options.chains * s.repeats)
-    if compiled:
-        return width
-    if width == 1 or workers_of(s.options)[0] > 1 or task.low_dimensional or why is not None:
+    Raises:
+        UserError: a pack, or compiled steps of a density, of chains that cannot be packed.
+    """
+    asked, task, workers = s.options.pack, s.task, s.options.workers
+    compiled = task.low_dimensional and spec.compile != "none"  # packs do that
+    if asked == "none" and not compiled:
         return 0
-    return width if planned_network.parameters_of(task) <= SMALL else 0
+    why = packable.refusal(dataclasses.replace(spec, pack=1), task)
+    require(why is None or not compiled, "compile", spec.compile, f"be none for task {s.name} here: {why}")
+    if asked == "none":
+        return 1
+    if asked == "auto":
+        width = min(PACKED, s.options.chains * s.repeats)
+        if compiled:
+            return width
+        if width == 1 or workers > 1 or task.low_dimensional or why is not None:
+            return 0
+        return width if planned_network.parameters_of(task) <= SMALL else 0
+    require(workers == 1, "pack", asked, "be none for chains of several workers")
+    require(why is None, "pack", asked, f"be left out for this chain: {why}")
+    return int(asked)

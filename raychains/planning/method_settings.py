@@ -4,6 +4,7 @@ task's."""
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,11 +12,13 @@ from typing import Any, TypeGuard
 
 from raychains import priors, samplers, schedules
 from raychains.core.config import Sampling
-from raychains.core.spec import EarlyStop
+from raychains.core.spec import EarlyStop, Part
+from raychains.core.user_code import source_of
 from raychains.planning import ensemble_start, per_sampler, settings_parser
 from raychains.planning.ensemble_start import EnsembleStart
 from raychains.priors import Gaussian, Prior
 from raychains.samplers import MethodPreset, Sampler
+from raychains.schedules.schedule import steps_in
 from raychains.tasks import Task
 from raychains.tasks.defaults import Defaults
 from raychains.tasks.user_defaults import defaults_of
@@ -105,6 +108,11 @@ class MethodSettings:
         """The sampler's class."""
         return samplers.KINDS[self.method.kind]
 
+    @property
+    def prior_text(self) -> str:
+        """The prior as the user, or the task, wrote it."""
+        return " ".join(self.options.prior or self.base.prior)
+
     @cached_property
     def of_sampler(self) -> dict[str, Any]:
         """The user's further settings of the sampler, given as NAME=VALUE."""
@@ -132,14 +140,17 @@ def settings_of(
     method = samplers.method(sampler)
     base = defaults_of(name, task).of(method.kind)
     schedule = schedules.KINDS.find(layered(schedule, method.schedule)).kind
-    options = dataclasses.replace(options, init_from=ensemble_start.start_of(options.init_from, method, task))
+    options = dataclasses.replace(options, init_from=ensemble_start.init_from(options.init_from, method, task))
     ensemble, early_stop = ensemble_start.ensemble_start(options.init_from), method.early_stop
     if early_stop is not None:
-        options, early_stop = _stopping_early(options, early_stop, ensemble)
+        options, early_stop = ensemble_start.stopping_early(options, early_stop)
         ensemble, halve = None, False
     of_all, options = options, per_sampler.chosen(options, sampler)
     held_out = early_stop.held_out(task.num_data) if early_stop is not None and not task.low_dimensional else 0
     texts = options.prior or (base.prior if options.weight_decay is None else ())
+    prior = priors.read(texts) if texts else None
+    lr = layered(options.lr, base.rate(schedule, method.kind), method.settings.get("lr"))
+    optimiser = samplers.KINDS[method.kind].noisy_counterpart is not None
     repeats = layered(options.repeats, base.repeats)
     lengths = _lengths(options, base, task, method, task.num_data - held_out, halve)
     return MethodSettings(
@@ -156,29 +167,12 @@ def settings_of(
         examples=task.num_data - held_out,
         lengths=lengths,
         stages=_stages(options, base, method, schedule, lengths),
-        lr=layered(options.lr, base.rate(schedule, method.kind), method.settings.get("lr")),
-        temperature=0.0 if noise_free(sampler) else layered(options.temperature, base.temperature),
-        prior=priors.read(texts) if texts else None,
+        lr=lr,
+        temperature=0.0 if optimiser else layered(options.temperature, base.temperature),
+        prior=prior,
         repeats=repeats,
         lanes=layered(options.lanes, repeats) if task.supports_lanes else 1,
     )
-
-
-def noise_free(name: str) -> bool:
-    """Return whether a method optimises: its temperature is 0."""
-    return samplers.KINDS[samplers.method(name).kind].noisy_counterpart is not None
-
-
-def _stopping_early(options: Sampling, preset: EarlyStop, ensemble: EnsembleStart | None) -> tuple[Sampling, EarlyStop]:
-    """Return the options of chains that stop early, with their one sample at the end, and when they stop.
-
-    Where ``init_from`` describes the ensemble, they are the very members that other arms' chains start at.
-    """
-    if ensemble is not None:
-        options = ensemble_start.of_members(options, ensemble)
-        preset = dataclasses.replace(preset, patience=ensemble.patience or preset.patience)
-    last = ("samples=1", "noise_from=0.0")
-    return dataclasses.replace(options, schedule_settings=last, burn_in=None), preset
 
 
 def _lengths(
@@ -215,6 +209,31 @@ def _stages(options: Sampling, base: Defaults, method: MethodPreset, schedule: s
         samples_per_cycle=base.samples_per_cycle and own.get("samples_per_cycle", base.samples_per_cycle),
         burn_in=layered(options.burn_in, None if schedule == "cyclical" else of_method),
     )
+
+
+def sampler_of(s: MethodSettings) -> Part:
+    """Return the sampler with every setting resolved, so that a later change of a default changes no spec."""
+    kind, method, base, options = s.kind, s.method, s.base, s.options
+    names = settings_parser.names_of(kind)
+    values: dict[str, Any] = {n: inspect.signature(kind).parameters[n].default for n in names}
+    values["num_data"] = s.examples
+    values["weight_decay"] = layered(options.weight_decay, base.weight_decay)
+    if s.prior is not None:
+        values["weight_decay"] = 1 / (s.examples * s.prior.std**2) if everywhere(s.prior) else 0.0
+    if "momentum" in names and values["momentum"] is inspect.Parameter.empty:
+        values["momentum"] = base.momentum
+    if "collect_every" in names:
+        values["collect_every"] = s.lengths.steps_per_epoch
+    if method.tuned:
+        values["tune"] = steps_in(method.tuned, s.lengths.steps)
+    values.update(base.sampler_settings.get(method.kind, {}))
+    values.update(method.settings.get("sampler_settings", {}))
+    if "momentum" in names and options.momentum is not None:
+        values["momentum"] = options.momentum
+    values.update(s.of_sampler)
+    omitted = kind.omitted_defaults
+    values = {n: settings_parser.as_float(kind, n, v) for n, v in values.items() if n not in omitted or v != omitted[n]}
+    return Part(kind=method.kind, revision=kind.revision, settings=values, source=source_of(kind))
 
 
 def everywhere(prior: Prior) -> TypeGuard[Gaussian]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -18,14 +16,12 @@ from raychains.chain.precision import check_task, not_exact
 from raychains.core.config import Run, Sampling
 from raychains.core.errors import require
 from raychains.core.spec import ChainSpec, Part
-from raychains.core.user_code import source_of
 from raychains.planning import compatible, ensemble_start, execution, settings_parser
-from raychains.planning.method_settings import MethodSettings, everywhere, layered, settings_of
+from raychains.planning.method_settings import MethodSettings, everywhere, sampler_of, settings_of
 from raychains.planning.schedule_settings import schedule_of
 from raychains.priors import Gaussian
 from raychains.samplers import MethodPreset
 from raychains.schedules import Schedule
-from raychains.schedules.schedule import steps_in
 from raychains.tasks import Task, splits
 from raychains.tasks.defaults import Defaults
 
@@ -68,17 +64,18 @@ class Method:
         found = [self.member(repeat, chain) for repeat in repeats for chain in chains]
         return {spec.digest: spec for spec in found if spec is not None}
 
-    def noise(self) -> str:
-        """Return a line on the noise that sampling injects, as a standard deviation per step."""
+    def _of_noise(self, label: str) -> list[str]:
+        """Return a line on the noise that sampling injects, as a standard deviation per step; none of an optimiser."""
+        if not label or samplers.KINDS[self.spec.sampler.kind].noisy_counterpart is not None:
+            return []
         stds = []
         for k in self.schedule.sampling_ends():
             now, p = self.schedule.at(k), torch.nn.Parameter(torch.zeros(1))
             s = samplers.build(self.spec.sampler, [p], lr=now.lr, temperature=now.temperature, seed=0)
             stds.append(s.effective_noise_std())
-        kind = self.spec.schedule.kind
         if not any(stds):
-            return f"{self.sampler}, {kind}: no noise is added to the parameters"
-        return f"{self.sampler}, {kind}: noise sd {stds[0]:.2g} → {stds[1]:.2g} per step while sampling"
+            return [f"{label}: no noise is added to the parameters"]
+        return [f"{label}: noise sd {stds[0]:.2g} → {stds[1]:.2g} per step while sampling"]
 
     def _of_split(self) -> list[str]:
         """Return a line on results of a task without test examples."""
@@ -100,11 +97,13 @@ class Method:
             return []
         return [f"prior: {priors.in_words(prior)}"]
 
-    def notes(self) -> list[str]:
-        """Return lines on its data, its prior, its chains' start and whether they are reproducible, for the printed
-        plan."""
+    def notes(self, noise: str = "") -> list[str]:
+        """Return lines on its noise, its data, its prior, its chains' start and whether they are reproducible, for the
+        printed plan; ``noise`` begins the first, which is left out where it is empty."""
         packed = [f"{self.sampler}: chains run in packs of {self.spec.pack}"] if self.spec.pack > 1 else []
         return [
+            *(f"warning: {text}" for text in self.schedule.warnings()),
+            *self._of_noise(noise),
             *self.task.data_notes,
             *self._of_split(),
             *self._of_prior(),
@@ -132,7 +131,7 @@ def make_task(options: Sampling, task: str, given_task: Task | None = None) -> T
     own = {"train_subset": options.train_subset, **({} if divided else {"val_split": options.val_split})}
     found = settings_parser.of_task(task, kind, options.task_settings, **own)
     held = {"val_split": options.val_split} if divided and options.val_split else {}
-    return tasks.make(task, **found, **held)
+    return tasks.make_by(kind, task, {**found, **held})
 
 
 def unit_and_split(task: Task) -> tuple[str, str]:
@@ -153,16 +152,17 @@ def resolve(
         UserError: a setting out of range, or settings that do not fit together.
     """
     s = settings_of(options, task=task, name=name, sampler=sampler, schedule=schedule, halve=halve)
-    part = _sampler(s)
+    part = sampler_of(s)
     compatible.check(s, part)
     made = schedule_of(s, part.settings.get("tune", 0))
     parameter = torch.nn.Parameter(torch.zeros(1))
     # Refuses what is out of range, before anything is started.
     built = samplers.build(part, [parameter], lr=made.at(1).lr, temperature=made.temperature, seed=0)
-    compatible.check_micro_batch(s, built.parts)
     fitting = "keep" if s.kind.statistics_fit else "reestimate"
     start, members = _start(s)
     options, lengths = s.options, s.lengths
+    if s.prior is not None and (options.init_from is None or not options.sample_only):
+        planned_network.check_prior(task, s.prior, s.prior_text)
     spec = ChainSpec(
         task=task.spec(),
         sampler=part,
@@ -176,22 +176,20 @@ def resolve(
         threads=options.cpus_per_chain,
         lanes=s.lanes,
         block_draws=BLOCK_DRAWS if task.low_dimensional else 0,
-        batchnorm=layered(options.batchnorm, fitting),
+        batchnorm=options.batchnorm or fitting,  # type: ignore[arg-type]
         precision=options.precision,  # type: ignore[arg-type]
         compile=options.compile,  # type: ignore[arg-type]
         exact=options.exact and not options.fast and options.compile == "none",
         start=start.digest,
         start_chain=members.spec.digest if members is not None else None,
         sample_only=start.sample_only,
-        micro_batch=execution.micro_batch(s),
+        micro_batch=execution.micro_batch(s, built.parts),
         early_stop=s.early_stop,
         prior=None if s.prior is None or everywhere(s.prior) else Part.from_json(s.prior.to_json()),
     )
+    spec = dataclasses.replace(spec, pack=execution.pack_width(s, spec))
     if issubclass(s.kind, samplers.LastLayerLaplace):
         last_layer.check_planned(spec, task)
-    why = execution.pack_refusal(s, spec)
-    compatible.check_pack(s, spec, why)
-    spec = dataclasses.replace(spec, pack=execution.pack_width(s, spec, why))
     check_task(spec, task, name)
     return Method(
         task=task,
@@ -204,31 +202,6 @@ def resolve(
         groups=s.repeats // s.lanes,
         members=members,
     )
-
-
-def _sampler(s: MethodSettings) -> Part:
-    """Return the sampler with every setting resolved, so that a later change of a default changes no spec."""
-    kind, method, base, options = s.kind, s.method, s.base, s.options
-    names = settings_parser.names_of(kind)
-    values: dict[str, Any] = {n: inspect.signature(kind).parameters[n].default for n in names}
-    values["num_data"] = s.examples
-    values["weight_decay"] = layered(options.weight_decay, base.weight_decay)
-    if s.prior is not None:
-        values["weight_decay"] = 1 / (s.examples * s.prior.std**2) if everywhere(s.prior) else 0.0
-    if "momentum" in names and values["momentum"] is inspect.Parameter.empty:
-        values["momentum"] = base.momentum
-    if "collect_every" in names:
-        values["collect_every"] = s.lengths.steps_per_epoch
-    if method.tuned:
-        values["tune"] = steps_in(method.tuned, s.lengths.steps)
-    values.update(base.sampler_settings.get(method.kind, {}))
-    values.update(method.settings.get("sampler_settings", {}))
-    if "momentum" in names and options.momentum is not None:
-        values["momentum"] = options.momentum
-    values.update(s.of_sampler)
-    omitted = kind.omitted_defaults
-    values = {n: settings_parser.as_float(kind, n, v) for n, v in values.items() if n not in omitted or v != omitted[n]}
-    return Part(kind=method.kind, revision=kind.revision, settings=values, source=source_of(kind))
 
 
 def _start(s: MethodSettings) -> tuple[Start, Method | None]:

@@ -30,16 +30,11 @@ PER_SAMPLER = (
 
 
 def chosen(options: Options, sampler: str) -> Options:
-    """Return the options of one of the comparison's samplers, with numbers where they have texts by sampler."""
-    texts = [name for name in PER_SAMPLER if isinstance(getattr(options, name), str)]
-    return dataclasses.replace(options, **{name: value(options, name, sampler) for name in texts}) if texts else options
-
-
-def value(options: Sampling, name: str, sampler: str) -> Any:
-    """Return one option's value for a sampler; None, the sampler's default, where a text by sampler does not name
-    it."""
-    given = getattr(options, name)
-    return _read(name, given).get(_full(sampler)) if isinstance(given, str) else given
+    """Return the options of one of the comparison's samplers, with numbers where they have texts by sampler; None, the
+    sampler's default, where a text does not name it."""
+    texts = {name: text for name in PER_SAMPLER if isinstance(text := getattr(options, name), str)}
+    own: dict[str, Any] = {name: _read(name, text).get(_full(sampler)) for name, text in texts.items()}
+    return dataclasses.replace(options, **own) if own else options
 
 
 def check(options: Sampling, chosen: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from raychains.core.errors import UserError, unknown_name
@@ -18,19 +18,28 @@ OWN_OPTIONS = {"params", "self", "lr", "temperature", "seed", "lanes", "steps"}
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def read(field: str, given: Iterable[str]) -> dict[str, Any]:
+def values(field: str, given: Iterable[str]) -> dict[str, Any]:
     """Return ``["eta=4e-4", "update=gibbs"]`` as a dict; values are JSON or Python literals, else text.
 
     Raises:
         UserError: an entry without ``=`` or a name given twice.
     """
-    found: dict[str, Any] = {}
+    return {name: value(text) for name, text in texts(field, given).items()}
+
+
+def texts(field: str, given: Iterable[str]) -> dict[str, str]:
+    """Return ``["eta=4e-4", "update=gibbs"]`` as texts by name.
+
+    Raises:
+        UserError: an entry without ``=`` or a name given twice.
+    """
+    found: dict[str, str] = {}
     for entry in given:
         name, equals, text = entry.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or not name or name in found:
             raise UserError(f"{field} must be NAME=VALUE, each name once, got {entry!r}")
-        found[name] = value(text)
+        found[name] = text
     return found
 
 
@@ -73,14 +82,14 @@ def _takes_any(kind: Callable[..., Any]) -> bool:
     return any(p.kind is p.VAR_KEYWORD for p in _parameters(kind))
 
 
-def check_known(field: str, given: Mapping[str, Any], kinds: Sequence[Callable[..., Any]]) -> None:
-    """Refuse a setting that none of ``kinds`` has.
+def check_known(field: str, given: Iterable[str], kinds: Collection[Callable[..., Any]]) -> None:
+    """Refuse a setting, given as NAME=VALUE, that none of ``kinds`` has.
 
     Raises:
         UserError: an unknown name; the message lists the known ones.
     """
     known = list(dict.fromkeys(name for kind in kinds for name in names_of(kind)))
-    for name in given:
+    for name in texts(field, given):
         if name not in known and not any(map(_takes_any, kinds)):
             if not known:
                 raise UserError(f"{field} must be left out, got {name!r}: there are none")
@@ -95,7 +104,7 @@ def pick(given: Mapping[str, Any], kind: Callable[..., Any]) -> dict[str, Any]:
 
 def of_kind(field: str, given: Iterable[str], kind: Callable[..., Any]) -> dict[str, Any]:
     """Return those of the settings, given as NAME=VALUE, that ``kind`` has."""
-    return pick(read(field, given), kind)
+    return pick(values(field, given), kind)
 
 
 def of_task(task: str, kind: Callable[..., Any], given: Iterable[str], **options: Any) -> dict[str, Any]:
@@ -105,7 +114,7 @@ def of_task(task: str, kind: Callable[..., Any], given: Iterable[str], **options
     Raises:
         UserError: the task has no such setting, or one is given twice.
     """
-    found = read("task_settings", given)
+    found = values("task_settings", given)
     for option, value in options.items():
         if value is None:
             continue
@@ -114,7 +123,7 @@ def of_task(task: str, kind: Callable[..., Any], given: Iterable[str], **options
         if option in found:
             raise UserError(f"{option} must be given once, got {value!r} and {option}={found[option]!r}")
         found[option] = value
-    check_known("task_settings", found, [kind])
+    check_known("task_settings", given, [kind])
     return pick(found, kind)
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "is_own",
     "kind_of",
     "make",
+    "make_by",
     "name_of",
     "takes",
     "travels",
@@ -45,10 +46,19 @@ def make(name: str, **settings: object) -> Task:
     Raises:
         UserError: an unknown name, nothing that makes a task at the path, or settings that the task refuses.
     """
-    kind = kind_of(name)
+    require(isinstance(name, str), "name", name, "be a task's name or an import path 'module:name'")
+    return make_by(kind_of(name), name, settings)
+
+
+def make_by(kind: Callable[..., Task], name: str, settings: Mapping[str, Any]) -> Task:
+    """Make the task of a name by the class or function that `kind_of` has found.
+
+    Raises:
+        UserError: settings that the task refuses.
+    """
     if hasattr(kind, "fitted") and all(takes(kind, setting) for setting in settings):
         settings = kind.fitted(settings)
-    task = construct(_path(name), settings)
+    task = _constructed(kind, _path(name), settings)
     return task if name in NAMES else give(task)  # found again by its spec, so that its data are read once
 
 
@@ -58,9 +68,10 @@ def kind_of(name: str) -> Callable[..., Task]:
     Raises:
         UserError: an unknown name, or nothing that makes a task at the path.
     """
-    require(isinstance(name, str), "name", name, "be a task's name or an import path 'module:name'")
     check_name("task", name)
-    return _found(_path(name))
+    path = _path(name)
+    found = load("task", path)
+    return _checked(found, path)
 
 
 def _path(name: str) -> str:
@@ -117,14 +128,12 @@ def build(spec: TaskSpec) -> Task:
 # Tasks by import path: a class, or a function that returns one
 
 
-def _found(path: str) -> Callable[..., Task]:
-    """Return the Task subclass, or the function that makes a task, at ``module:name``; the current folder is searched
-    first.
+def _checked(found: Any, path: str) -> Callable[..., Task]:
+    """Return what is at ``module:name`` if it is a Task subclass, or a function that makes a task.
 
     Raises:
-        UserError: no such module or name, a module that raises when it is imported, or something that makes no task.
+        UserError: something that makes no task.
     """
-    found = load("task", path)
     if isinstance(found, type) and issubclass(found, Task):
         return found
     if isinstance(found, type) or not _makes_tasks(found):
@@ -145,20 +154,23 @@ def construct(path: str, settings: Mapping[str, Any]) -> Task:
         UserError: nothing that makes a task at the path; arguments that do not fit; a function that raises, or returns
             no task.
     """
-    make = _found(path)
+    return _constructed(_checked(load("task", path), path), path, settings)
+
+
+def _constructed(kind: Callable[..., Task], path: str, settings: Mapping[str, Any]) -> Task:
     for name in ("kind", "revision", "fingerprint"):
         if name in settings:
             raise UserError(f"task {path}: an argument cannot be called {name!r}, which a spec has already: rename it")
     settings = dict(settings)
     held: dict[str, Any] = {"val_split": 0.0, "split_seed": 0}
-    if not takes(make, "val_split"):
+    if not takes(kind, "val_split"):
         held = {name: settings.pop(name, default) for name, default in held.items()}
     try:
-        task = make(**settings)
+        task = kind(**settings)
     except UserError:
         raise
     except (Exception, SystemExit) as error:
-        ours = is_ours(make.__module__)
+        ours = is_ours(kind.__module__)
         if isinstance(error, TypeError) and (ours or not _inside(error)):
             raise UserError(f"task {path}: {error}") from None
         if ours:
@@ -166,7 +178,7 @@ def construct(path: str, settings: Mapping[str, Any]) -> Task:
         raise UserError(f"task {path} raised {format_error(error, kind=True)}") from None
     if not isinstance(task, Task):
         raise UserError(f"task {path} must return a raychains.Task, got {type(task).__name__}")
-    if not isinstance(make, type) or type(task).settings is Task.settings:
+    if not isinstance(kind, type) or type(task).settings is Task.settings:
         task.origin = (path, settings)
     return task.holding_out(**held)
 

@@ -168,6 +168,7 @@ def test_the_plan_says_what_is_compared() -> None:
         ({"preset": "emcmc-batchnorm", "batchnorm": "keep"}, ("emcmc-batchnorm", "batchnorm", "keep")),
         ({"preset": "emcmc-batchnorm", "task_settings": ("hidden=[5]",)}, ("hidden", "5")),
         ({"chains": 9_999}, ("chains", "10000")),
+        ({"final_lr": 0.01}, ("final_lr must be left out for schedule", "0.01")),
         ({"preset": "mnist-1v7", "task": "mnist-mlp"}, ("preset", "mnist-1v7", "task", "mnist-mlp")),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, dict) else "",
@@ -182,9 +183,8 @@ def test_every_arm_has_the_settings_that_its_preset_gives_it(name: str) -> None:
     preset = ALL[name]
     for variant in preset.variants:
         method = samplers.method(variant.sampler)
-        schedule = variant.schedule if method.takes(variant.schedule) else ""
-        schedule = schedule or (method.schedule if method.fixed else preset.schedule)
-        compatible.check_used(Compare(**variant.options), [variant.sampler], [schedule])
+        schedule = presets.schedule_of(preset, variant, method)
+        compatible.check_used(Compare(**variant.options), {variant.sampler: method}, [schedule])
 
 
 def test_chains_of_all_arms_are_counted_each_with_its_own() -> None:
@@ -198,11 +198,9 @@ def test_chains_of_all_arms_are_counted_each_with_its_own() -> None:
         presets.arms_of(arms(1, 10_000), Compare(repeats=1))
 
 
-def test_what_a_preset_has_no_use_for_is_refused() -> None:
+def test_a_task_that_is_given_as_an_object_is_refused_beside_a_preset() -> None:
     with refused("preset", "task"):
         presets.plan(Compare(preset="emcmc-eta"), Digits())
-    with refused("final_lr must be left out for schedule", "0.01"):
-        presets.plan(Compare(preset="emcmc-eta", final_lr=0.01))
 
 
 def test_page_and_help_list_every_preset() -> None:

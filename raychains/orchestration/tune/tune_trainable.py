@@ -37,7 +37,6 @@ from raychains.orchestration.cluster.ray_workers import RayWorkers
 from raychains.orchestration.cluster.resource_config import bundle
 from raychains.orchestration.tune.trial_ranks import TrialRanks
 from raychains.planning.budget import gradient_evaluations
-from raychains.planning.execution import workers_of
 from raychains.planning.methods import make_task
 from raychains.planning.reports import REPORTS, report_steps
 from raychains.planning.sweep_points import REPEAT, SPLIT, Points, with_stored_start
@@ -121,7 +120,7 @@ class ChainTrainable(tune.Trainable):
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
         """Return the CPUs and GPUs of one chain: a bundle for each of its workers."""
         options = cls.settings.options
-        ranks, gpus = workers_of(options)
+        ranks, gpus = options.workers, options.gpus_per_worker
         if gpus is None:
             has = options.accelerator_type is not None or (ray.is_initialized() and ray.cluster_resources().get("GPU"))
             gpus = 1.0 if has else 0.0
@@ -151,7 +150,7 @@ class ChainTrainable(tune.Trainable):
         self._evaluation = self._task.splits()[SPLIT].configure(bins=options.bins, device=device)
         if not self.settings.allow_unequal_budget:
             self._declared = gradient_evaluations(self._points.make(0, {}).specs[0])
-        ranks, _ = workers_of(options)
+        ranks = options.workers
         self._ranks = self._other_ranks(ranks, held / ranks) if ranks > 1 else None
         self._begin(config)
 

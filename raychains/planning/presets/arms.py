@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -14,8 +14,8 @@ from raychains.core.config import Compare
 from raychains.core.errors import UserError
 from raychains.core.spec import ChainSpec
 from raychains.planning import Arm, Comparison, compatible, methods, settings_parser
-from raychains.planning.method_settings import noise_free
 from raychains.planning.presets.named import Preset, Variant, named
+from raychains.samplers import MethodPreset
 
 if TYPE_CHECKING:
     from raychains.tasks import Task
@@ -39,74 +39,62 @@ class Planned:
     """The starts of other arms, of a comparison of checkpoints."""
 
 
-class ArmList:
-    """Arms one after another, with what is planned and printed with them.
+@dataclass(frozen=True, kw_only=True)
+class MethodArm:
+    """An arm of a method's chains, before they are listed."""
+
+    method: methods.Method
+    name: str
+    """As `Arm.name`; ``label``, ``published`` and ``variables`` likewise."""
+    label: str
+    chains: int
+    """Of each group of repeats."""
+    family: str = ""
+    """As `Arm.sampler`; empty is the sampler's kind."""
+    noise: str = ""
+    """Begins the line on the noise that the method injects; empty leaves that out."""
+    published: Mapping[str, str] = field(default_factory=dict)
+    variables: tuple[str, ...] = ()
+
+    @property
+    def arm(self) -> Arm:
+        """The arm with the specs of its chains."""
+        method, chains = self.method, range(self.chains)
+        return Arm(
+            name=self.name,
+            label=self.label,
+            sampler=self.family or method.spec.sampler.kind,
+            schedule=method.spec.schedule.kind,
+            chains=tuple(tuple(method.chain(group, c) for c in chains) for group in range(method.groups)),
+            length=method.length,
+            published=self.published,
+            variables=self.variables,
+        )
+
+
+def planned(task: str, arms: Sequence[MethodArm], *, notes: Sequence[str] = (), split: str | None = None) -> Planned:
+    """Return the comparison of arms of one task, evaluated on its usual split unless told otherwise.
 
     Args:
-        task: the task's name.
         notes: lines to begin with.
+
+    Raises:
+        UserError: more chains in all arms than a plan can list.
     """
-
-    def __init__(self, task: str, notes: Sequence[str] = ()) -> None:
-        self._task, self._notes = task, [*notes]
-        self._arms: list[Arm] = []
-        self._chains = 0
-        self._members: dict[str, ChainSpec] = {}
-        self._starts: dict[str, Mapping[str, Tensor] | None] = {}
-
-    def add(
-        self,
-        method: methods.Method,
-        *,
-        name: str,
-        label: str,
-        chains: int,
-        family: str | None = None,
-        noise: str = "",
-        published: Mapping[str, str] | None = None,
-        variables: tuple[str, ...] = (),
-    ) -> None:
-        """Add the arm of a method.
-
-        Args:
-            name: as `Arm.name`; ``label``, ``published`` and ``variables`` likewise.
-            chains: of each group of repeats.
-            family: as `Arm.sampler`; default the sampler's kind.
-            noise: a line on the noise that the method injects.
-
-        Raises:
-            UserError: more chains in all arms than a plan can list.
-        """
-        groups = method.groups
-        self._chains += chains * groups
-        compatible.check_total(self._chains)
-        self._members |= method.members_of(range(groups), range(chains))
-        self._notes += [*(f"warning: {w}" for w in method.schedule.warnings()), *filter(None, [noise]), *method.notes()]
-        self._starts[method.start.digest or ""] = method.start.tensors
-        self._arms.append(
-            Arm(
-                name=name,
-                label=label,
-                sampler=family or method.spec.sampler.kind,
-                schedule=method.spec.schedule.kind,
-                chains=tuple(tuple(method.chain(group, c) for c in range(chains)) for group in range(groups)),
-                length=method.length,
-                published=published or {},
-                variables=variables,
-            )
-        )
-
-    def planned(self, task: Task, split: str | None = None) -> Planned:
-        """Return the comparison of the arms, of which ``task`` is one's; evaluated on its usual split unless told
-        otherwise."""
-        unit, usual = methods.unit_and_split(task)
-        comparison = Comparison(
-            task=self._task, unit=unit, split=split or usual, arms=tuple(self._arms), starts=self._members
-        )
-        first, *further = self._starts.values()
-        return Planned(
-            comparison, list(dict.fromkeys(self._notes)), first, [start for start in further if start is not None]
-        )
+    compatible.check_total(sum(one.chains * one.method.groups for one in arms))
+    members: dict[str, ChainSpec] = {}
+    starts: dict[str, Mapping[str, Tensor] | None] = {}
+    notes = [*notes]
+    for one in arms:
+        members |= one.method.members_of(range(one.method.groups), range(one.chains))
+        starts[one.method.start.digest or ""] = one.method.start.tensors
+        notes += one.method.notes(one.noise)
+    unit, usual = methods.unit_and_split(arms[-1].method.task)
+    comparison = Comparison(
+        task=task, unit=unit, split=split or usual, arms=tuple(one.arm for one in arms), starts=members
+    )
+    first, *further = starts.values()
+    return Planned(comparison, list(dict.fromkeys(notes)), first, [start for start in further if start is not None])
 
 
 def plan(options: Compare, task: Task | None = None) -> Planned:
@@ -131,41 +119,40 @@ def arms_of(preset: Preset, options: Compare, task: Task | None = None) -> Plann
     Raises:
         UserError: a setting out of range.
     """
-    compatible.check_used(_common(options, preset), [v.sampler for v in preset.variants], _schedules(preset))
-    compatible.check_scheduled(options, _schedules(preset))
-    made: dict[Any, Task] = {}
-    arms = ArmList(preset.task, [f"preset {preset.name}: {preset.about}"])
+    presets = {variant.sampler: samplers.method(variant.sampler) for variant in preset.variants}
+    kinds = [schedule_of(preset, variant, presets[variant.sampler]) for variant in preset.variants]
+    common = _over(options, {n: v for n, v in preset.options.items() if n in SETTINGS or _left_out(options, n)})
+    compatible.check_used(common, presets, kinds)
+    tasks: dict[Any, Task] = {}
+    made: list[MethodArm] = []
     seen: set[str] = set()
-    for variant in preset.variants:
-        own = _over(_common(options, preset), variant.options)
-        if own.task_settings not in made:
-            made[own.task_settings] = methods.make_task(own, preset.task, task)
-        made_of, schedule = made[own.task_settings], _schedule(preset, variant)
-        method = methods.resolve(own, task=made_of, name=preset.task, sampler=variant.sampler, schedule=schedule)
-        label = samplers.method(variant.sampler).label
-        label = f"{label}, {variant.label}" if variant.label else label
-        new = method.spec.digest not in seen and not noise_free(variant.sampler)
-        seen.add(method.spec.digest)
-        arms.add(
-            method,
-            name=f"{method.spec.sampler.kind}-{schedule}-{own.chains}x{method.length}-{variant.name}",
-            label=label,
-            chains=own.chains,
-            noise=f"{label}: {method.noise().partition(': ')[2]}" if new else "",
-            variables=variant.variables,
+    for variant, schedule in zip(preset.variants, kinds, strict=True):
+        own = _over(common, variant.options)
+        if own.task_settings not in tasks:
+            tasks[own.task_settings] = methods.make_task(own, preset.task, task)
+        method = methods.resolve(
+            own, task=tasks[own.task_settings], name=preset.task, sampler=variant.sampler, schedule=schedule
         )
-    return arms.planned(method.task)
+        label = ", ".join(filter(None, [presets[variant.sampler].label, variant.label]))
+        made.append(
+            MethodArm(
+                method=method,
+                name=f"{method.spec.sampler.kind}-{schedule}-{own.chains}x{method.length}-{variant.name}",
+                label=label,
+                chains=own.chains,
+                noise="" if method.spec.digest in seen else label,
+                variables=variant.variables,
+            )
+        )
+        seen.add(method.spec.digest)
+    return planned(preset.task, made, notes=[f"preset {preset.name}: {preset.about}"])
 
 
-def _schedule(preset: Preset, variant: Variant) -> str:
-    method = samplers.method(variant.sampler)
+def schedule_of(preset: Preset, variant: Variant, method: MethodPreset) -> str:
+    """Return the schedule of a preset's arm, of which ``method`` is the method."""
     if variant.schedule and method.takes(variant.schedule):
         return variant.schedule
     return method.schedule if method.fixed else preset.schedule
-
-
-def _schedules(preset: Preset) -> list[str]:
-    return list(dict.fromkeys(_schedule(preset, variant) for variant in preset.variants))
 
 
 def _refuse_its_own(options: Compare, preset: Preset, task: Task | None) -> None:
@@ -174,12 +161,12 @@ def _refuse_its_own(options: Compare, preset: Preset, task: Task | None) -> None
     wrong: dict[str, Any] = {n: " ".join(v) for n, v in own.items() if tuple(v) != DEFAULTS[n]}
     if task is not None or options.task not in (DEFAULTS["task"], preset.task):
         wrong = {"task": options.task, **wrong}
+    theirs = {name: settings_parser.values(name, getattr(options, name)) for name in SETTINGS}
     for variant in preset.variants:
         for name, value in variant.options.items():
             if name in SETTINGS:
-                ours = settings_parser.read(name, value)
-                theirs = settings_parser.read(name, getattr(options, name))
-                wrong |= {f"{name} {n}": theirs[n] for n in ours if n in theirs}
+                ours = settings_parser.texts(name, value)
+                wrong |= {f"{name} {n}": theirs[name][n] for n in ours if n in theirs[name]}
                 continue
             for other in (name, *CONFLICTS.get(name, ())):
                 if not _left_out(options, other):
@@ -191,20 +178,12 @@ def _refuse_its_own(options: Compare, preset: Preset, task: Task | None) -> None
         )
 
 
-def _common(options: Compare, preset: Preset) -> Compare:
-    """Return the user's options over those that all arms have."""
-    return _over(options, {n: v for n, v in preset.options.items() if n in SETTINGS or _left_out(options, n)})
-
-
 def _over(options: Compare, values: Mapping[str, Any]) -> Compare:
-    """Return ``options`` with other values; further settings are joined to those that are there, which come first."""
-    joined: dict[str, Any] = dict(values)
-    for name in SETTINGS:
-        if name in values:
-            there = settings_parser.read(name, getattr(options, name))
-            new = [entry for entry in values[name] if settings_parser.read(name, [entry]).keys().isdisjoint(there)]
-            joined[name] = (*getattr(options, name), *new)
-    return dataclasses.replace(options, **joined)
+    """Return ``options`` with other values; of further settings, those that ``options`` has stay as they are."""
+    joined = {name: settings_parser.texts(name, values[name]) for name in SETTINGS if name in values}
+    for name, new in joined.items():
+        new |= settings_parser.texts(name, getattr(options, name))
+    return dataclasses.replace(options, **{**values, **joined})
 
 
 def _left_out(options: Compare, name: str) -> bool:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from raychains import samplers
-from raychains.core.config import Compare, Run, Sampling
+from raychains import samplers, schedules
+from raychains.core.config import Compare, Run
 from raychains.core.errors import UserError
-from raychains.core.user_code import path_of
 from raychains.planning import compatible, methods
-from raychains.planning.method_settings import noise_free
 from raychains.planning.presets import arms
-from raychains.planning.presets.arms import ArmList, Planned
+from raychains.planning.presets.arms import MethodArm, Planned
+from raychains.samplers import MethodPreset
 from raychains.tasks import Task
 from raychains.tasks.user_defaults import defaults_of
 
@@ -55,22 +54,19 @@ def compare(options: Compare, task: Task | None = None) -> Planned:
     chosen = options.sampler or defaults_of(options.task, task).samplers
     _distinct("sampler", chosen)
     _distinct("schedule", options.schedule)
-    compatible.check_used(options, chosen, options.schedule)
     table = TABLE4 if task.low_dimensional else TABLE2
-    columns = [(sampler, c) for sampler in chosen for c in _columns(table, _schedules(sampler, options.schedule))]
-    compatible.check_scheduled(options, dict.fromkeys(c.schedule for _, c in columns))
-    return _plan(options, options.task, task, columns)
+    kinds = [schedules.KINDS.find(name).kind for name in options.schedule]
+    presets = {name: samplers.method(name) for name in chosen}
+    columns = [(name, column) for name, preset in presets.items() for column in _columns(table, preset, kinds)]
+    return _plan(options, task, presets, columns)
 
 
-def _schedules(sampler: str, asked: Sequence[str]) -> Sequence[str]:
-    method = samplers.method(sampler)
-    return (method.schedule,) if method.fixed else tuple(path_of("schedules", name) for name in asked)
-
-
-def _columns(table: Iterable[_Column], schedules: Sequence[str]) -> list[_Column]:
-    """Return the table's columns under these schedules; a schedule that the table lacks has a parallel column."""
-    known = [c for c in table if c.schedule in schedules]
-    return known + [_Column(s, True) for s in schedules if s not in {c.schedule for c in table}]
+def _columns(table: Iterable[_Column], method: MethodPreset, kinds: Sequence[str]) -> list[_Column]:
+    """Return the table's columns of a method under kinds of schedules, of which those that it lacks have a parallel
+    one."""
+    kinds = (method.schedule,) if method.fixed else kinds
+    known = [column for column in table if column.schedule in kinds]
+    return known + [_Column(kind, True) for kind in kinds if kind not in {column.schedule for column in table}]
 
 
 def run(options: Run, task: Task | None = None) -> Planned:
@@ -83,40 +79,43 @@ def run(options: Run, task: Task | None = None) -> Planned:
     base = defaults_of(options.task, task)
     sampler = base.method(options)
     method = samplers.method(sampler)
-    schedule = methods.schedule_kind(options, method, base)
-    compatible.check_used(options, [sampler], [schedule])
-    if options.schedule is not None and not method.takes(path_of("schedules", options.schedule)):
+    schedule = schedules.KINDS.find(methods.schedule_kind(options, method, base)).kind
+    if options.schedule is not None and not method.takes(schedule):
         allowed = "one without cycles" if method.early_stop is not None else method.schedule
         raise UserError(f"schedule must be {allowed} for {sampler}, got {options.schedule!r}")
-    compatible.check_scheduled(options, [path_of("schedules", schedule)])
-    return _plan(options, options.task, task, [(sampler, _Column(path_of("schedules", schedule), True))])
+    return _plan(options, task, {sampler: method}, [(sampler, _Column(schedule, True))])
 
 
-def _plan(options: Sampling, name: str, task: Task, columns: Iterable[tuple[str, _Column]]) -> Planned:
-    made = ArmList(name)
+def _plan(
+    options: Run | Compare, task: Task, presets: Mapping[str, MethodPreset], columns: Sequence[tuple[str, _Column]]
+) -> Planned:
+    compatible.check_used(options, presets, [column.schedule for _, column in columns])
+    made: list[MethodArm] = []
     for sampler, column in columns:
         if not column.parallel and options.chains == 1:
             continue  # the parallel arm is the single one
         method = methods.resolve(
-            options, task=task, name=name, sampler=sampler, schedule=column.schedule, halve=column.halve
+            options, task=task, name=options.task, sampler=sampler, schedule=column.schedule, halve=column.halve
         )
         chains = options.chains if column.parallel else 1
-        label = f"{samplers.method(sampler).label_under(column.schedule)}, {chains} chain{'s' * (chains > 1)}"
+        label = f"{presets[sampler].label_under(column.schedule)}, {chains} chain{'s' * (chains > 1)}"
         own_name = sampler.startswith("snapshot") or method.spec.early_stop is not None
         family = sampler if own_name else method.spec.sampler.kind
         # The published figures hold for the paper's own settings: four chains of 50,000 steps.
         as_published = task.low_dimensional and method.length == 50_000 and chains == (4 if column.parallel else 1)
         value = PUBLISHED_TABLE4.get((family, column.schedule, column.parallel)) if as_published else None
-        made.add(
-            method,
-            name=f"{family}-{column.schedule}-{chains}x{method.length}",
-            label=f"{label}, E/2" if column.halve else label,
-            chains=chains,
-            family=family,
-            noise="" if column.halve or noise_free(sampler) else method.noise(),
-            published={"modes": value} if value else {},
+        made.append(
+            MethodArm(
+                method=method,
+                name=f"{family}-{column.schedule}-{chains}x{method.length}",
+                label=f"{label}, E/2" if column.halve else label,
+                chains=chains,
+                family=family,
+                noise="" if column.halve else f"{sampler}, {column.schedule}",
+                published={"modes": value} if value else {},
+            )
         )
-    return made.planned(task)
+    return arms.planned(options.task, made)
 
 
 def _distinct(field: str, values: Sequence[str]) -> None:

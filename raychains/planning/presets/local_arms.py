@@ -16,7 +16,8 @@ from raychains.core.spec import Part
 from raychains.core.validation import integer
 from raychains.planning import compatible, ensemble_start, methods, settings_parser
 from raychains.planning.method_settings import layered
-from raychains.planning.presets.arms import ArmList, Planned
+from raychains.planning.presets import arms
+from raychains.planning.presets.arms import MethodArm, Planned
 from raychains.priors import Centred
 from raychains.schedules import NonCyclical
 from raychains.tasks import Task
@@ -48,7 +49,7 @@ def local(options: Local, task: Task | None = None) -> Planned:
     epsilon = layered(options.epsilon, EPSILON / labels)
     lr = layered(options.lr, epsilon * nbeta / 2)
     own, burn_in = _chains(options, task, lr=float(lr), temperature=n / nbeta)
-    compatible.check_used(own, [options.sampler], ["constant"])
+    compatible.check_used(own, {options.sampler: samplers.method(options.sampler)}, ["constant"])
     chosen = [tuple(options.parameters), *((group,) for group in options.groups)]
     planned_network.check_patterns(task, parameters=options.parameters, groups=options.groups)
     names = _names(options.init_from)
@@ -56,7 +57,7 @@ def local(options: Local, task: Task | None = None) -> Planned:
         f"local posterior: nβ = {nbeta:.5g} of n = {n}, γ = {options.gamma:g}, ε = {2 * float(lr) / nbeta:.3g} "
         f"(lr = {float(lr):.3g}), {burn_in} epochs of burn-in"
     )
-    arms = ArmList(options.task, [about])
+    made: list[MethodArm] = []
     numbers: dict[str, int] = {}  # of the first file with the same tensors
     for k, (file, name) in enumerate(zip(options.init_from, names, strict=True)):
         for patterns in chosen:
@@ -72,13 +73,15 @@ def local(options: Local, task: Task | None = None) -> Planned:
             new = numbers[method.start.digest] == k
             require(new, "init_from", file, f"name each start once: its tensors are those of {same}")
             group = " ".join(patterns)
-            arms.add(
-                method,
-                name=f"{name} {group}" if group else name,
-                label=f"{name}, {group}" if group else name,
-                chains=options.chains,
+            made.append(
+                MethodArm(
+                    method=method,
+                    name=f"{name} {group}" if group else name,
+                    label=f"{name}, {group}" if group else name,
+                    chains=options.chains,
+                )
             )
-    return arms.planned(task, split="train")
+    return arms.planned(options.task, made, notes=[about], split="train")
 
 
 def _check(options: Local) -> None:
@@ -114,7 +117,7 @@ def _chains(options: Local, task: Task, *, lr: float, temperature: float) -> tup
     thinning = layered(options.thinning, max(1, (steps - unkept) // draws))
     room = math.ceil((steps - unkept) / thinning)
     require(draws <= room, "draws", draws, f"be at most {room}: the steps behind the burn-in, {thinning} apart")
-    given = settings_parser.read("sampler_settings", options.sampler_settings)
+    given = settings_parser.values("sampler_settings", options.sampler_settings)
     own: dict[str, Any] = {}
     if options.sampler == "psgld":
         own = {"eps": EPS, **({"freeze_preconditioner_after": unkept} if unkept else {})}
