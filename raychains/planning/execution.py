@@ -22,8 +22,8 @@ def micro_batch(s: MethodSettings, parts: int) -> int | None:
     if size is None and workers == 1:
         return None
     divides = "be left out for samplers that divide a batch themselves (m_sharpness)"
-    given = (field, workers) if size is None else ("micro_batch", size)
-    require(parts == 1, *given, divides)
+    asked, value = (field, workers) if size is None else ("micro_batch", size)
+    require(parts == 1, asked, value, divides)
     size = math.ceil(batch_size / workers) if size is None else size
     require(size <= batch_size, "micro_batch", size, f"be an integer from 1 to the batch size ({batch_size})")
     pieces = math.ceil(batch_size / size)
