@@ -32,7 +32,8 @@ class PreparedNoise:
 
 
 class RowNoise:
-    """A source of noise for all rows at once, ``ahead`` times of it made together."""
+    """The noise of packs of microcanonical samplers (`isokinetic_pack`): a source for all rows at once, ``ahead`` times
+    of it made together."""
 
     def __init__(self, like: Tensor, ahead: int) -> None:
         self.moving: list[Row] = []
@@ -67,7 +68,7 @@ class RowNoise:
 
 
 class StepNoise:
-    """The noise of steps that are prepared together.
+    """The noise of all other packs (`joint_update`): of steps that are prepared together.
 
     Args:
         theta: the pack's parameters, [rows, at least ``size``].

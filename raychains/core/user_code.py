@@ -3,7 +3,7 @@
 A class is found by its import path, ``module:name``, where an option names it, and in the workers of that user's run. A
 name that is only read from a store is never imported. A class that is defined in a script, a notebook or a function has
 such a path, too, by which no other process finds it: it is pickled (`raychains.orchestration.cluster.payload`). So is
-a task that is an object (`raychains.tasks.task_cache`).
+a task that is an object (`raychains.tasks.passed_tasks`).
 
 An installed package gives its parts short names by entry points of the groups ``raychains.samplers``,
 ``raychains.schedules``, ``raychains.tasks``, ``raychains.measures`` and ``raychains.callbacks``.

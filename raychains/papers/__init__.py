@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from raychains.papers.claims import Claim, Direction, Of, Rule, Summary, stated
     from raychains.papers.completed_run import CompletedRun, Computation, Names, Row, cell, joined, kept, of_all_samples
+    from raychains.papers.contents import PAPERS, Paper
     from raychains.papers.in_process import LastSample, Networks, density_draws, density_method, last_samples, of_each
     from raychains.papers.plan_status import Unfit
     from raychains.papers.published_table import Heading, number
-    from raychains.papers.scales import ALL, NOT_SMOKE, ON_GPU, PAPERS, SCALES, Paper
+    from raychains.papers.scales import ALL, NOT_SMOKE, ON_GPU, SCALES
     from raychains.papers.study import (
         CODE,
         OURS,
@@ -49,7 +50,8 @@ _EXPORTS = {
     "papers.in_process": "LastSample Networks density_draws density_method last_samples of_each",
     "papers.plan_status": "Unfit",
     "papers.published_table": "Heading number",
-    "papers.scales": "ALL NOT_SMOKE ON_GPU PAPERS SCALES Paper",
+    "papers.contents": "PAPERS Paper",
+    "papers.scales": "ALL NOT_SMOKE ON_GPU SCALES",
     "papers.study": "CODE OURS PUBLISHED Part Rows Sampled Setting Size Study Tables Value by_part comparison "
     "each_and_mean figure labels parts printed reduced styled styles",
     "planning.methods": "Method",

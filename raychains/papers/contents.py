@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib import import_module
@@ -20,7 +20,7 @@ from raychains.core.data_root import data_root, root_of, rooted
 from raychains.core.errors import UserError, unknown_name
 from raychains.core.user_code import load_file
 from raychains.data import catalogue, tabular
-from raychains.papers.scales import ALL, NOT_SMOKE, PAPERS, SCALES
+from raychains.papers.scales import ALL, NOT_SMOKE, SCALES
 from raychains.report.console import fitting, say, standard_output
 
 DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "notmnist": "notMNIST (sample)", "cifar10": "CIFAR-10"}
@@ -35,6 +35,38 @@ FOLDERS |= {"hmc-cifar10": "hmc-cifar10/probabilities.npy"}
 FOLDERS |= {f"uci-{name}": f"uci/{table.file}" for name, table in tabular.REGRESSION_TABLES.items()}
 COLUMNS = ("name", "table or figure", "content", "data", *(f"hours,\n{scale}" for scale in NOT_SMOKE))
 MACHINES = {"smoke": "two cores", "cpu": "two cores", "gpu": "one GPU", "paper": "one GPU"}
+
+
+@dataclass(frozen=True)
+class Paper:
+    """The source of published tables."""
+
+    method: str
+    """Its name in lists, where two papers have a Table 1."""
+    citation: str
+
+
+PAPERS: Mapping[str, Paper] = {
+    "csgmcmc": Paper(
+        "cSG-MCMC",
+        "Zhang, Li, Zhang, Chen, Wilson: Cyclical Stochastic Gradient MCMC for Bayesian Deep Learning, ICLR 2020",
+    ),
+    "atmc": Paper("ATMC", "Heek, Kalchbrenner: Bayesian Inference for Large Scale Image Classification, 2019"),
+    "emcmc": Paper("Entropy-MCMC", "Li, Zhang: Entropy-MCMC: Sampling from Flat Basins with Ease, ICLR 2024"),
+    "bde": Paper(
+        "bde",
+        "scikit-learn-contrib/bde: Bayesian deep ensembles by MILE (Sommer et al.: Microcanonical Langevin Ensembles, "
+        "ICLR 2025)",
+    ),
+    "dropout": Paper(
+        "Dropout", "Gal, Ghahramani: Dropout as a Bayesian Approximation, ICML 2016 (yaringal/DropoutUncertaintyExps)"
+    ),
+    "hmc": Paper(
+        "HMC", "Izmailov, Vikram, Hoffman, Wilson: What Are Bayesian Neural Network Posteriors Really Like?, ICML 2021"
+    ),
+    "ours": Paper("ours", "studies that no paper has"),
+}
+"""In the order of lists."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Cyclical(Schedule):
     cycles: int
     """M, how often the step size restarts."""
     exploration: float
-    """β, the share of each cycle spent without noise, in [0, 1)."""
+    """β, the option ``--beta``: the share of each cycle spent without noise, in [0, 1)."""
     samples_per_cycle: int | None = None
     """Keep this many draws at the end of each cycle; None keeps the whole sampling stage."""
     thinning: int = 1

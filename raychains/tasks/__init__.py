@@ -13,7 +13,7 @@ from raychains.core.spec import TaskSpec
 from raychains.core.user_code import imported, is_ours, load, path_of
 from raychains.tasks.base import LogDensity, PredictiveTask, Task
 from raychains.tasks.fingerprint import changed
-from raychains.tasks.task_cache import MADE_OF_OBJECTS, find, forget, give, give_again, travels
+from raychains.tasks.passed_tasks import MADE_OF_OBJECTS, find, forget, give, give_again, travels
 
 __all__ = [
     "NAMES",

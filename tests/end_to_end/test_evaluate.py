@@ -159,7 +159,10 @@ def test_kept_predictions_are_not_made_again_and_probabilities_may_be_an_array(
         (["--measures", "diversty"], "did you mean 'diversity'"),
         (["--weights", "harmonics"], "did you mean 'harmonic'"),
         (["--views", "chain"], "views must be of all, chains"),
-        (["--store", "elsewhere"], "--store must be left out of an evaluation, got 'elsewhere': the run's path names it"),
+        (
+            ["--store", "elsewhere"],
+            "--store must be left out of an evaluation, got 'elsewhere': the run's path names it",
+        ),
         (["--bins", "0"], "--bins must be an integer in \\[1, 1000\\], got 0"),
         (["--keep-predictions", "some"], "--keep-predictions must be one of all, auto, none"),
         (["--measures", "ood"], "measures: ood does not apply: task digits has no companion sets"),

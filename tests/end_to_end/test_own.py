@@ -17,7 +17,7 @@ from torch import nn
 import raychains as rc
 from raychains.api import sampling
 from raychains.cli import main
-from raychains.tasks import task_cache
+from raychains.tasks import passed_tasks
 from tests.checks import refused
 from tests.orchestration.worlds import Hashes, stored_hashes, undisturbed_hashes
 from tests.pool import unpaged
@@ -93,7 +93,7 @@ def test_the_predictive_is_the_mixture_of_the_stored_samples(run: tuple[Any, rc.
 def test_results_and_report_need_no_object(run: tuple[Any, rc.Result], monkeypatch: pytest.MonkeyPatch) -> None:
     _task, result = run
     table = result.table(full=True)
-    monkeypatch.setattr(task_cache, "_GIVEN", {})  # as in another process
+    monkeypatch.setattr(passed_tasks, "_GIVEN", {})  # as in another process
     again = rc.load(result.path)
     assert again.table(full=True).equals(table) and list(again.table(full=True).columns).count("rmse") == 1
     Path(result.report).unlink()
@@ -117,7 +117,7 @@ def test_evaluate_needs_it_and_says_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     task, result = run
-    monkeypatch.setattr(task_cache, "_GIVEN", {})
+    monkeypatch.setattr(passed_tasks, "_GIVEN", {})
     assert main(["evaluate", result.path, "--split", "train"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "task 'own line' was made by Task.from_module" in error

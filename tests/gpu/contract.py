@@ -179,7 +179,7 @@ def on_meta(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     monkeypatch.setattr(gpus, "Graphs", Replayed)
     monkeypatch.setattr(gpus, "dropped", lambda kept, p, generator: kept.clone())
     monkeypatch.setattr("raychains.chain.chain.device_of", torch.device)
-    monkeypatch.setattr("raychains.tasks.task_cache._GIVEN", {})  # tasks that other tests gave stay where they are
+    monkeypatch.setattr("raychains.tasks.passed_tasks._GIVEN", {})  # tasks that other tests gave stay where they are
     monkeypatch.setattr(torch, "Generator", WithoutDriver)
     return waits
 

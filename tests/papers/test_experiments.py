@@ -13,7 +13,7 @@ from typing import get_args
 
 import pytest
 
-from raychains.papers import ALL, contents, published_table, scales
+from raychains.papers import ALL, contents, published_table
 from raychains.papers.claims import Direction, Of, Rule
 from raychains.papers.contents import Listing
 from raychains.papers.pages import EMPTY as EMPTY_CELLS
@@ -40,7 +40,7 @@ def test_the_list_has_every_study_paper_by_paper_and_what_its_file_states() -> N
     for listing in known:
         own = every()[listing.name]
         assert replace(listing, study="") == Listing(**{f.name: getattr(own, f.name) for f in fields(Listing)})
-    assert [paper for paper, _ in itertools.groupby(one.paper for one in known)] == list(scales.PAPERS)
+    assert [paper for paper, _ in itertools.groupby(one.paper for one in known)] == list(contents.PAPERS)
     some = "table1 table2 fig3a fig3b theorem1 atmc-table1 emcmc-table1 emcmc-corrupted emcmc-table2 emcmc-fig2 "
     some += "emcmc-fig3 emcmc-ablations"
     assert [one.name for one in known if one.name in some.split()] == some.split()

@@ -31,7 +31,7 @@ from raychains.measures import named
 from raychains.planning.presets import default_arms
 from raychains.report.figures import density_figure
 from raychains.report.run_tables import coordinates
-from raychains.tasks import fingerprint, task_cache
+from raychains.tasks import fingerprint, passed_tasks
 from raychains.tasks.logistic_regression import LogisticPosterior
 from tests.checks import refused
 from tests.measures.densities import stored
@@ -439,7 +439,7 @@ def test_it_travels_by_pickling_and_another_process_needs_the_object() -> None:
     theta = torch.ones(2, 3).double()
     assert again.spec() == task.spec() and torch.equal(again.log_density(theta), task.log_density(theta))
     assert tasks.travels(task) and tasks.name_of(task) == "own"
-    task_cache.forget()
+    passed_tasks.forget()
     with refused("own", "Task.from_log_density", "the same object"):
         tasks.build(task.spec())
     tasks.give(task)

@@ -14,7 +14,7 @@ from raychains.core.config import Compare, Run
 from raychains.core.spec import ChainSpec, TaskSpec
 from raychains.planning import methods
 from raychains.planning.presets import default_arms
-from raychains.tasks import task_cache
+from raychains.tasks import passed_tasks
 from raychains.tasks.digits import Digits
 from tests.checks import refused
 
@@ -205,7 +205,7 @@ def test_a_function_need_not_know_of_a_part_that_is_held_out(monkeypatch: pytest
         methods.make_task(Run(task=options.task, val_split=10, task_settings=("train=50",)), options.task).spec()
         == spec
     )
-    monkeypatch.setattr(task_cache, "_GIVEN", {})  # as in another process
+    monkeypatch.setattr(passed_tasks, "_GIVEN", {})  # as in another process
     built = tasks.build(spec)
     assert built is not task and built.num_data == 40 and len(built.splits()["val"]._labels) == 10
     assert "val_split" not in methods.make_task(Run(task=options.task), options.task).spec().settings

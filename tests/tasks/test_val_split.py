@@ -21,7 +21,7 @@ from raychains.data.source import EpochOrder
 from raychains.planning import methods
 from raychains.planning.presets import default_arms
 from raychains.store import ChainStore
-from raychains.tasks import task_cache
+from raychains.tasks import passed_tasks
 from tests.checks import refused
 from tests.pool import unpaged
 from tests.tasks.test_module import LABELS, TEST, TRAIN, Listed, X, Y, classify, regress, samples_of
@@ -124,9 +124,9 @@ def test_runs_of_an_object_divide_it_by_their_option() -> None:
 
 def test_the_whole_object_is_enough_to_go_on_with_a_divided_run(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = TaskSpec.from_json(classify(val_split=8, split_seed=3).spec().to_json())
-    monkeypatch.setattr(task_cache, "_GIVEN", {})
+    monkeypatch.setattr(passed_tasks, "_GIVEN", {})
     assert tasks.give_again(classify(), spec).spec() == spec and tasks.build(spec).num_data == 32
-    monkeypatch.setattr(task_cache, "_GIVEN", {})
+    monkeypatch.setattr(passed_tasks, "_GIVEN", {})
     tasks.give(classify())
     assert tasks.build(spec).num_data == 32
     with refused("task differs from the run's: held-out part ('8 of 40, seed 4' here, '8 of 40, seed 3' in the run)"):
@@ -146,7 +146,7 @@ def test_a_run_of_a_divided_object_samples_it_in_real_workers(store: str, ray_se
     spec = next(iter(run.comparison.chains().values()))
     records = ChainStore(run.store.root, spec.digest).records()
     assert [r.sha256 for r in records] == samples_of(task.holding_out(10), sampler="csghmc", batch_size=10)
-    task_cache._GIVEN.clear()  # as in another process
+    passed_tasks._GIVEN.clear()  # as in another process
     again = rc.load(run.path, task=classify(name="held out"))
     wrong = again.predict(X[TEST]).argmax(1) != LABELS[TEST].numpy()
     assert run.table(full=True)["error"].iloc[0] == pytest.approx(wrong.mean())
@@ -235,5 +235,5 @@ def test_a_task_of_an_import_path_is_divided_again_by_the_same_seed() -> None:
     parts = [whole.holding_out(16, seed) for seed in range(2)]
     assert parts[0].fingerprint != parts[1].fingerprint
     for part in parts:
-        task_cache.forget()
+        passed_tasks.forget()
         assert rows(tasks.build(part.spec())._sets["val"], 16) == rows(part._sets["val"], 16)

@@ -1,4 +1,7 @@
-"""The policy of checkpoints: written by time and at the ends of cycles, read where a chain resumes."""
+"""The policy of checkpoints: written by time and at the ends of cycles, read where a chain resumes.
+
+An `Attempt` that is suspended, as on a draining node, writes one besides.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The user's code on its way to another process: packed by the driver, unpacked by workers, evaluators and trials."""
+"""The user's code on its way to another process: packed by the driver, unpacked by workers, evaluators and trials.
+
+A task object, such as that of a lambda, is pickled into Ray's object store (`Payload.__reduce__`). `Payload.unpack`
+makes it known in the worker (`raychains.tasks.give`), where tasks are found by their spec.
+"""
 
 from __future__ import annotations
 

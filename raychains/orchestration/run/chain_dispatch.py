@@ -168,7 +168,11 @@ class ChainDispatch:
         return running
 
     def _leave_draining_nodes(self) -> None:
-        """Have chains on draining nodes go on elsewhere: the coordinator answers with `Suspend`."""
+        """Have chains on draining nodes write a checkpoint and go on elsewhere.
+
+        Ray says which nodes drain (`raychains.orchestration.cluster.ray_private.draining_actors`). The coordinator
+        answers with `Suspend`, and the worker's `Attempt` writes the checkpoint after its current step.
+        """
         now = self._clock.monotonic()
         if now - self._asked_for_nodes < DRAIN_POLL:
             return

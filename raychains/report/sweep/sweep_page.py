@@ -16,7 +16,7 @@ from raychains.report import run_page as pages
 from raychains.report.run_summary import made
 from raychains.report.sweep import curves, heat, rows
 from raychains.store import SweepStore
-from raychains.tasks.task_cache import MADE_OF_OBJECTS
+from raychains.tasks.passed_tasks import MADE_OF_OBJECTS
 
 FIGURES: Mapping[str, Callable[[Sweep], Drawing | None]] = {
     "map": heat.drawing,
