@@ -791,8 +791,8 @@ class Reproduce(Common):
     refused: ClassVar[Mapping[str, str]] = {"name": "every comparison has its own"}
 
     names: Annotated[Sequence[str], Form(positional=True)] = ()
-    """Which: all, names such as table2 fig3c emcmc-fig2 theorem1, or files of your own such as mytable.py; --list shows
-    them."""
+    """Which: all, names such as table2 fig3c emcmc-fig2 theorem1, or files of your own such as mytable.py
+    (docs/how-to/own-table.md); --list shows them."""
     scale: Annotated[str, Form(metavar="{smoke,cpu,gpu,paper}")] = "cpu"
     """smoke: a test of the code in minutes on made-up data; cpu: smaller networks or less data, for two cores; gpu: the
     papers' networks on one GPU; paper: the published settings. A table has results of one scale only."""

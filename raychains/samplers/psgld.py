@@ -16,9 +16,9 @@ from raychains.samplers.settings import setting, unless_none
 
 
 class PSGLD(Sampler):
-    """V ← α·V + (1−α)·ḡ²;  G = 1/(ε + √V);  θ ← θ − lr·G·g + √(2·lr·T·G/N)·ξ.
+    """V ← α·V + (1−α)·(∇ℓ)²;  G = 1/(ε + √V);  θ ← θ − lr·G·g + √(2·lr·T·G/N)·ξ.
 
-    ḡ is the gradient of the mean loss without the prior, g = ḡ + λθ. V starts at 0 and is updated before it is used.
+    ∇ℓ is the gradient of the mean loss without the prior, g = ∇ℓ + λθ. V starts at 0 and is updated before it is used.
     At T = 0 this is `torch.optim.RMSprop`.
 
     The drift term Γ = ∂G/∂θ of the paper is dropped, as every library does, and without it the running G biases the
