@@ -28,7 +28,7 @@ PYTHONS = ("callback", "progress", "worker_pool")
 def local(
     model: nn.Module | Local | None = None, data: Any = None, *, loss: Any = None, noise: Any = None, **settings: Any
 ) -> Result:
-    """Sample the local posterior around trained networks and estimate their local learning coefficient.
+    """Sample the posterior near trained networks and estimate their local learning coefficient.
 
     The target is ∝ exp(−nβ·L(w) − (γ/2)‖w − w*‖²), L the mean loss over the n training examples; the estimate is
     λ̂ = nβ·(E[L(w)] − L(w*)), the table ``llc`` of the result. Chains, orchestration, store and resume are those of

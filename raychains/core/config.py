@@ -119,7 +119,7 @@ class Common(Options):
     address: Text = None
     """Ray cluster to join, HOST:PORT; default RAY_ADDRESS, else Ray is started on this machine."""
     namespace: str = "raychains"
-    """Namespace in Ray of the names of worker processes, such as raychains/NAME/chain-worker-0-1a2b3c."""
+    """Ray namespace in which worker processes are named, such as raychains/NAME/chain-worker-0-1a2b3c."""
     cpus_per_chain: Count = 1
     """CPU cores per chain, which are also its torch threads. --resume needs the same number."""
     gpus_per_chain: NotNegative = None
@@ -143,8 +143,8 @@ class Common(Options):
     evaluators: MaybeCount = None
     """Evaluation workers; default one for every two chains that run at once, or a single one if they use GPUs."""
     gpus_per_evaluator: NotNegative = None
-    """GPUs per evaluation worker, 1/k or whole ones, which chains then cannot use; default 0: it predicts on the
-    CPU."""
+    """GPUs per evaluation worker, taken from chains: 1/k, such as .5, or a whole number; default 0: it
+    predicts on the CPU."""
     checkpoint_every: Duration = 60.0
     """Time between checkpoints of each chain, in seconds or as 60s, 5min, 1h; ends of cycles have checkpoints as
     well."""
@@ -265,9 +265,9 @@ class Sampling(Common):
     precision, while parameters, sampler and loss stay in single precision. docs/concepts/execution.md says what is
     exact where."""
     compile: Annotated[str, Form(metavar="{none,default,cuda-graphs}")] = "none"
-    """The value default compiles (torch.compile) the network's forward pass, or the steps of a density or of a pack of
-    MCLMC chains. cuda-graphs: like default, and a GPU records the gradients of your own network (those of built-in
-    tasks it always records). With either a resumed chain is not exact."""
+    """Compilation. default: torch.compile of the network's forward pass, or of the steps of a density or of a pack of
+    MCLMC chains. cuda-graphs: the same, and a GPU runs the gradients of your own network as CUDA graphs, as it always
+    does for built-in tasks. With both a resumed chain is not exact."""
     pack: Annotated[str, Form(metavar="WIDTH", check=pack_width)] = "none"
     """Chains that one worker steps as one vectorised program: a number, auto (up to 20, for small networks of linear
     layers), or none. It pays if a step is short. --resume needs the same width. docs/concepts/execution.md"""
@@ -381,13 +381,14 @@ class Fit(_OfTask):
     budget: MaybeCount = None
     """Epochs of all chains together, with those of the pilots (trial runs of the candidates); default 1000."""
     minutes: Positive = None
-    """Time in minutes, in place of a budget: raychains times the first few epochs and stores how many epochs fit."""
+    """Time in minutes, in place of a budget: raychains times a few epochs and stores how many fit, as the budget."""
     folds: MaybeCount = None
     """Number of parts, each a sixth of the training data, that are held out in turn to judge the candidates; default 3
     with fewer than 600 examples, else 1. If the task has a split val, candidates are judged on that."""
     reference: bool = False
-    """Also train one AdamW network and a deep ensemble of five. Each network stops early and has at most a fifth of the
-    budget, on top of it. The table `reference` has paired differences on the examples of the run's evaluation."""
+    """Also train, on top of the budget, one AdamW network and a deep ensemble of five. Each network stops early and has
+    at most a fifth of the budget's epochs. The table `reference` has paired differences on the examples of the run's
+    evaluation."""
     pack: Annotated[str, Form(metavar="WIDTH", check=pack_width)] = "auto"
     """As for raychains run; the default packs the chains of small networks of linear layers."""
 
@@ -427,7 +428,7 @@ class Compare(_OfTask):
 
 @dataclass(frozen=True, kw_only=True)
 class Local(_OfTask):
-    """Sample the local posterior around trained networks and estimate their local learning coefficient (LLC).
+    """Sample the posterior near trained networks and estimate their local learning coefficient (LLC).
 
     Chains start at a checkpoint w* (init_from) and have the target exp(−nβ·L(w) − (γ/2)‖w − w*‖²), L the mean loss over
     the n training examples. The LLC is λ̂ = nβ·(E[L(w)] − L(w*)): ½ for each direction of parameter space that the data

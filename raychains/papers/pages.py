@@ -34,9 +34,8 @@ this, with made-up numbers:
 
 > A has a lower error than B: −4.2 [−8.3, −0.1] (detectable 5.4): holds; the paper's own numbers: holds
 
-- **−4.2** is the mean of A minus the mean of B over repeated runs, in the unit of the table's column. If the claim
-  compares A with a constant, the constant takes the place of B. The wording tells which sign supports the claim: an
-  error should be lower, an accuracy higher.
+- **−4.2** is the mean of A minus the mean of B over repeated runs, in the unit of the table's column. A constant may
+  take the place of B. The wording tells which sign supports the claim: an error should be lower, an accuracy higher.
 - **[−8.3, −0.1]** is the 95 % confidence interval of this difference (Student's t).
 - **allowed ±0.5** appears where the claim is that both are equal: the whole interval must then lie within ±0.5.
 - **detectable 5.4** is the smallest true difference that this number of repeats detects with a power of 80 %; a smaller
@@ -49,7 +48,7 @@ this, with made-up numbers:
 - **the paper's own numbers** is the verdict of the same rule on the published means and standard errors, if any;
   `contrary` if these lie entirely on the other side.
 - **no spread between the repeats: another would differ with a probability of up to 63 %** appears if all
-  repeats gave the same value; the percentage is a 95 % upper bound.
+  repeats gave the same value: a 95 % upper bound of the probability that one more differs.
 """
 """The guide to `Verdict.line` on the index."""
 WHAT_IS_LISTED = """

@@ -17,7 +17,7 @@ from raychains.samplers.settings import setting
 
 
 class AdamW(Sampler):
-    """m ← β₁m + (1−β₁)g;  v ← β₂v + (1−β₂)g²;  θ ← (1 − lr·λ)θ − lr·m̂/(√v̂ + ε),  m̂ = m/(1−β₁ᵏ), v̂ = v/(1−β₂ᵏ).
+    """m ← β₁m + (1−β₁)g;  v ← β₂v + (1−β₂)g²;  θ ← (1 − lr·λ)θ − lr·m̂/(√v̂ + ε),  m̂ = m/(1−β₁ᵏ), v̂ = v/(1−β₂ᵏ), step k.
 
     g is the gradient of the mean loss alone: the weight decay λ acts on the parameters directly and is not divided by
     the gradients' size. m and v start at 0; k counts the updates. Equals `torch.optim.AdamW`, and at λ = 0

@@ -23,9 +23,9 @@ LARGEST = 6_000
 
 
 class LastLayerLaplace(VelocitySampler):
-    """At T = 0: v ← m·v − lr·g; θ ← θ + v. At T > 0 θ is fixed, and P ← P + Σᵢ Fᵢ ⊗ φᵢφᵢᵀ over the batch, from P = 0
-    (φᵢ: the layer's input, Fᵢ: its outputs' Fisher information); a draw is θ with the last layer's weights w replaced
-    by w + √T·(P + NλI)^(−½)·ξ.
+    """At T = 0 (in a run: before the last epoch): v ← m·v − lr·g; θ ← θ + v. At T > 0 θ is fixed, and P ← P + Σᵢ Fᵢ ⊗
+    φᵢφᵢᵀ over the batch, from P = 0 (φᵢ: the layer's input, Fᵢ: its outputs' Fisher information); a draw is θ with the
+    last layer's weights w replaced by w + √T·(P + NλI)^(−½)·ξ.
 
     φᵢ is what the last linear layer is given for example i, and 1 for its bias; Fᵢ the Fisher information of p(yᵢ | f)
     about its outputs f = Wφ + b, so that P is the generalised Gauss–Newton matrix of the layer's weights: of softmax

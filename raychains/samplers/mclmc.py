@@ -27,9 +27,9 @@ def _length(name: str, value: object) -> None:
 
 
 class MCLMC(Isokinetic):
-    """With d parameters, h = ``lr``, L = ``length``, b = .1932, the direction e = ∇log p/‖∇log p‖, the refresh R: u ←
-    normalise(u + νξ), ν² = (exp(h/L) − 1)/d, and the turn D(c): u ← normalise((1−ζ)(1+ζ+(1−ζ)u·e)e + 2ζu), ζ =
-    exp(−c·h·‖∇log p‖/(d−1)): R; D(b); θ ← θ + ½h·u; D(1−2b); θ ← θ + ½h·u; D(b); R.
+    """A step is R; D(b); θ ← θ + ½h·u; D(1−2b); θ ← θ + ½h·u; D(b); R, with h = ``lr`` and b = .1932. The refresh R is
+    u ← normalise(u + νξ), ν² = (exp(h/L) − 1)/d, for d parameters and L = ``length``. The turn D(c) is u ←
+    normalise((1−ζ)(1+ζ+(1−ζ)u·e)e + 2ζu), ζ = exp(−c·h·‖∇log p‖/(d−1)), e = ∇log p/‖∇log p‖.
 
     A step has the length ``lr`` = h in θ, whatever the gradient, N and T: it is *not* on the mean-loss scale. On a
     normal law in d dimensions √d times the narrowest standard deviation is a step with a bias of about one per cent; L
@@ -74,8 +74,8 @@ class MCLMC(Isokinetic):
         check=partial(integer, least=0, most=2**53, why=": the steps that tune h and L"),
     )
     energy_error: float = setting(
-        "⟨ΔE²⟩/d per step that tuning aims at. .1, as in MILE, suits networks and biases the spread of narrow "
-        "coordinates by 10 % and more; .0005, as in blackjax, biases it by a few per cent.",
+        "⟨ΔE²⟩/d, the mean squared energy change per step that tuning aims at. .1, as in MILE, suits networks and "
+        "biases the spread of narrow coordinates by 10 % and more; .0005, as in blackjax, by a few per cent.",
         default=0.1,
         check=positive,
     )

@@ -45,7 +45,7 @@ class SWAG(VelocitySampler):
 
     num_data: int = setting("N; not used by the update.", default=1)
     temperature: float = setting(
-        "0: SGD only; any value above 0: iterates are collected and draws come from the Gaussian.", default=1.0
+        "0 (in a run: during the burn-in): SGD only; above 0: iterates are collected for the Gaussian.", default=1.0
     )
     seed: int | None = setting("of the draws; drawn from torch's global generator when left out.", default=None)
     momentum: float = setting("m in [0, 1).", default=0.9)
