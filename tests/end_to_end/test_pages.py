@@ -68,7 +68,7 @@ def test_python_on_the_page_on_own_loops_runs_from_top_to_bottom() -> None:
         assert losses or (names["p"].shape == (500, 3) and len(names["samples"]) == 12)
         losses.append(float(names.get("loss", 0.0)))
         assert all(t.isfinite().all() for sample in names["samples"] for t in sample.values())
-    assert len(losses) == 4 and all(0 < loss < 3 for loss in losses[1:])
+    assert len(losses) == 5 and all(0 < loss < 3 for loss in losses[1:])
     assert len(names["samples"]) == 10 and names["mclmc"].step_length() is not None
 
 
