@@ -39,7 +39,7 @@ def beside_the_chain() -> int:
 def settings(data: Path) -> dict[str, Any]:
     return {
         "task": "imagefolder-lenet", "task_settings": ("set=small", "size=32", "window=3"), "sampler": "csghmc",
-        "epochs": 80, "cycles": 2, "chains": 1, "samples_per_cycle": 1, "batch_size": 8, "lr": 0.01,
+        "epochs": 200, "cycles": 2, "chains": 1, "samples_per_cycle": 1, "batch_size": 8, "lr": 0.01,
         "data_root": str(data), "evaluators": 1,
     }  # fmt: skip
 

@@ -47,7 +47,7 @@ def test_a_prepared_set_is_sampled_by_a_group_and_evaluated(
     assert {s: p.images for s, p in manifest.splits.items()} == {"train": 250, "val": 100}
     settings: dict[str, Any] = {
         "task": "imagefolder-resnetpp", "task_settings": ("set=tiny", "size=32", "depth=8", "width=8"), "chains": 1,
-        "sampler": "csghmc", "epochs": 6, "cycles": 2, "samples_per_cycle": 1, "batch_size": 50, "micro_batch": 25,
+        "sampler": "csghmc", "epochs": 40, "cycles": 2, "samples_per_cycle": 1, "batch_size": 50, "micro_batch": 25,
         "checkpoint_every": 0.5, "evaluators": 1, "lr": 0.02, "data_root": str(tmp_path / "data"),
     }  # fmt: skip
     listener = Killing(at=12)

@@ -16,6 +16,7 @@ from typing import Any
 import ray
 
 from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.orchestration.lease import Lease
 from raychains.orchestration.run import resource_wait
 from raychains.orchestration.run.launch import run_chains
 from raychains.planning import events
@@ -61,7 +62,8 @@ def main(folder: Path, temporary: str) -> None:
         resource_wait.HELD_AFTER = SECONDS  # it waits for a node, not for workers that are slow to come up
 
         with ThreadPoolExecutor() as pool:  # nodes are started in the main thread
-            running = pool.submit(run_chains, plan, root(folder), resources, diary, workers=workers)
+            lease = Lease(root(folder))
+            running = pool.submit(run_chains, plan, root(folder), resources, diary, lease=lease, workers=workers)
             waited = False
             if diary.far_enough.wait(SECONDS):
                 cluster.remove_node(node, allow_graceful=False)
