@@ -1,7 +1,8 @@
 """The user's code on its way to another process: packed by the driver, unpacked by workers, evaluators and trials.
 
-A task object, such as that of a lambda, is pickled into Ray's object store (`Payload.__reduce__`). `Payload.unpack`
-makes it known in the worker (`raychains.tasks.give`), where tasks are found by their spec.
+A task object, such as that of a lambda, is pickled into Ray's object store: by `for_actors`, or on its way to Tune or
+Train by `Payload.__reduce__`. `Payload.unpack` makes it known in the worker (`raychains.tasks.give`), where tasks are
+found by their spec.
 """
 
 from __future__ import annotations
