@@ -177,6 +177,7 @@ def _check_plan(folder: SweepStore, plan: SweepPlan, options: Sweep) -> None:
 
 def _planned(plan: SweepPlan, folder: SweepStore) -> SweepPlanned:
     specs = {spec.digest: spec for point in plan.points for spec in point.specs}
-    states = [state_of(folder.reports(d), folder.stopped_at(d), plan.length) for d in specs]
+    stopped = folder.stopped()
+    states = [state_of(folder.reports(d), stopped.get(d), plan.length) for d in specs]
     done = len(states) - states.count(WAITING)
     return SweepPlanned(plan=plan, folder=folder, there=len(finished_chains(folder.root, specs)), done=done)

@@ -22,7 +22,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from raychains.core.errors import UserError, near_miss, require, shown, unknown_name
-from raychains.core.registry import NAMES_WRITTEN, check_name
+from raychains.core.registry import check_name
 from raychains.core.validation import as_number
 
 METAVARS = {str: "TEXT", int: "INT", float: "NUMBER", bool: "", tuple: "NAME …"}
@@ -290,11 +290,9 @@ def make(kind: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
         if option.default is dataclasses.MISSING and option.name not in settings:
             raise UserError(f"{option.name} must be given: {option.help.rstrip('.')}")
     made = kind(**settings)
-    for name in NAMES_WRITTEN:
-        given = getattr(made, name, None)
-        for one in given if isinstance(given, tuple) else (given,):
-            if isinstance(one, str):
-                check_name(name, one)
+    task = getattr(made, "task", None)
+    if isinstance(task, str):  # here and not by its form: a task that is an object may have any name afterwards
+        check_name("task", task)
     return made
 
 

@@ -68,15 +68,14 @@ def write(
         failed: chains that were given up, by digest, and why.
     """
     plan = planned.plan
-    metrics = [metric.name for metric in plan.metrics]
+    stopped, metrics = folder.stopped(), [metric.name for metric in plan.metrics]
     results: list[dict[str, Any]] = []
     reports: list[dict[str, Any]] = []
     for point in sorted(points, key=lambda p: p.number):
         cycles = cycle_count(point.specs[0])
         for repeat, spec in enumerate(point.specs):
             reported = folder.reports(spec.digest)
-            stopped_at = folder.stopped_at(spec.digest)
-            status, reason = plan.outcome(point, reported, stopped_at, failed.get(spec.digest))
+            status, reason = plan.outcome(point, reported, stopped.get(spec.digest), failed.get(spec.digest))
             about = {**_columns(point), "repeat": repeat, "digest": spec.digest}
             rows = [_row(about, report, cycles, metrics) for report in reported]
             reports += rows

@@ -200,6 +200,13 @@ class SweepStore(RunStore):
         """Return where the scheduler stopped a chain; None where it did not, or the file is torn or altered."""
         return self._object(f"stops/{digest}.json", lambda stop: is_number(stop.get("epoch")))
 
+    def stopped(self) -> dict[str, dict[str, Any]]:
+        """Return where the scheduler stopped chains, by digest; one listing tells which they are."""
+        names = self.root.names(self._name("stops"))
+        digests = [name.removesuffix(".json") for name in names if name.endswith(".json")]
+        found = {digest: self.stopped_at(digest) for digest in digests}
+        return {digest: at for digest, at in found.items() if at is not None}
+
     def publish_asked(self, point: int, values: Mapping[str, Any]) -> None:
         """Record a point that the search chose, before it is run."""
         self.root.publish(self._name(f"asked/{point:06d}.json"), json_bytes(dict(values), allow_nan=True))

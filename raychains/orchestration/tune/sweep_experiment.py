@@ -357,7 +357,7 @@ class SweepCallback(Unpickled, tune.Callback):
     _ticked: float = 0.0
 
     def __post_init__(self) -> None:
-        self._plan = self.planned.plan
+        self._plan, self._stopped = self.planned.plan, self.folder.stopped()
 
     @property
     def failed(self) -> dict[str, str]:
@@ -385,7 +385,7 @@ class SweepCallback(Unpickled, tune.Callback):
             for repeat, spec in enumerate(point.specs):
                 if (chain := self._chains.get(spec.digest)) is None:
                     reports = self.folder.reports(spec.digest, self._plan.metric.name)
-                    stopped_at = self.folder.stopped_at(spec.digest)
+                    stopped_at = self._stopped.get(spec.digest)
                     ended = state_of(reports, stopped_at, self._plan.length) != WAITING
                     chain = self._chains[spec.digest] = _Chain(spec.digest, reports, stopped_at, ended)
                 chain.of.append((point, repeat))
