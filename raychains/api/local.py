@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from raychains.api import sampling
+from raychains.api import plans, sampling
 from raychains.api.drivers import backend_of
 from raychains.api.keywords import ALONE, Call, read
 from raychains.api.result import Result
 from raychains.core.config import Local
 from raychains.core.data_root import rooted
 from raychains.core.errors import UserError, renamed, require
-from raychains.planning.presets import local_arms
 from raychains.tasks import Task
 
 if TYPE_CHECKING:
@@ -88,6 +87,6 @@ def run(call: Call, workers: Workers | None = None, *, page: bool = True, evalua
     options = call.options
     workers = workers if workers is not None else backend_of(options, call.worker_pool)
     with rooted(options.data_root), call.callbacks() as called:
-        planned = local_arms.local(options, call.task)
+        planned = plans.local(options, call.task)
         how: dict[str, Any] = {"page": page, "evaluate": evaluate, "measures": MEASURES if evaluate else ()}
         return sampling.execute("local", options, planned, called, call.task, workers, **how)
