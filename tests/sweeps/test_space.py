@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from raychains.api import plans
 from raychains.core.config import Sweep
 from raychains.core.errors import UserError
 from raychains.core.options import make
@@ -20,7 +21,7 @@ def test_a_grid_is_every_combination_and_the_last_name_changes_fastest() -> None
     assert space.read_grid([*grid, "update=gibbs"]) == {
         "exploration": (0, 0.25), "sampler": ("csgld", "csghmc"), "update": ("gibbs",),
     }  # fmt: skip
-    points = space.plan(Sweep(epochs=40, grid=grid)).plan.points
+    points = plans.sweep(Sweep(epochs=40, grid=grid)).plan.points
     assert [(p.values["exploration"], p.sampler) for p in points] == [
         (0, "csgld"), (0, "csghmc"), (0.25, "csgld"), (0.25, "csghmc"),
     ]  # fmt: skip
