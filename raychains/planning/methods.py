@@ -15,7 +15,7 @@ from raychains.chain.planned_network import Start
 from raychains.chain.precision import check_task, not_exact
 from raychains.core.config import Run, Sampling
 from raychains.core.spec import ChainSpec
-from raychains.planning import compatible, ensemble_start, execution
+from raychains.planning import compatible, ensemble_start, packing
 from raychains.planning.method_settings import MethodSettings, everywhere, sampler_of, settings_of
 from raychains.planning.schedule_settings import schedule_of
 from raychains.priors import Gaussian
@@ -162,7 +162,7 @@ def resolve(options: Sampling, *, task: Task, sampler: str, schedule: str | None
         early_stop=s.early_stop,
         prior=None if s.prior is None or everywhere(s.prior) else s.prior.part(),
     )
-    spec = dataclasses.replace(spec, pack=execution.pack_width(s, spec))
+    spec = dataclasses.replace(spec, pack=packing.pack_width(s, spec))
     if issubclass(s.kind, samplers.LastLayerLaplace):
         last_layer.check_planned(spec, task)
     check_task(spec, task, s.name)

@@ -1,7 +1,7 @@
 """Resources of chains and evaluators, and the number of slots that a cluster has for them; no sample depends on them.
 
 Chains share a GPU by shares of it (`ResourceConfig.slots`, `Slots.with_largest_shares`), or as the rows of a pack
-(`raychains.planning.execution.pack_width`).
+(`raychains.planning.packing.pack_width`).
 """
 
 from __future__ import annotations
