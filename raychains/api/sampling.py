@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from raychains import tasks
 from raychains.api.drivers import backend_of, origin, planned_otherwise, publish
-from raychains.api.keywords import ALONE, Call, CompareKeywords, RunKeywords, accepts, read
+from raychains.api.keywords import Call, CompareKeywords, RunKeywords, accepts, reading
 from raychains.api.result import Result
 from raychains.api.run_context import RunContext, begun
 from raychains.callbacks import CallbackList
 from raychains.chain import proof
 from raychains.core.config import Compare, Fit, Local, Run
-from raychains.core.data_root import rooted
 from raychains.core.errors import UserError
 from raychains.planning import Comparison, budget
 from raychains.planning.events import Planned
@@ -68,17 +67,14 @@ def sample(task: Task, workers: Workers | None = None, **settings: Any) -> Resul
     Raises:
         UserError, Interrupted, ChainsFailed: as `run`.
     """
-    pythons = ("callback", "progress", "worker_pool")
-    with ALONE:
-        call = read(Run, None, {"progress": False, **settings, "task": task}, pythons)
+    with reading(Run, None, {"progress": False, **settings, "task": task}) as call:
         return _run("run", call, workers, page=False, evaluate=False)
 
 
 def _run(command: str, call: Call, workers: Workers | None = None, **settings: Any) -> Result:
     workers = workers if workers is not None else backend_of(call.options, call.worker_pool)
-    with rooted(call.options.data_root), call.callbacks() as called:
-        planned = getattr(default_arms, command)(call.options, call.task)
-        return execute(command, call.options, planned, called, call.task, workers, **settings)
+    planned = getattr(default_arms, command)(call.options, call.task)
+    return execute(command, call.options, planned, call.callback, call.task, workers, **settings)
 
 
 def execute(

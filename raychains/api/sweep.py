@@ -14,7 +14,6 @@ from raychains.api.run_context import RunContext
 from raychains.callbacks import CallbackList
 from raychains.chain import proof
 from raychains.core.config import Sweep
-from raychains.core.data_root import rooted
 from raychains.core.errors import UserError
 from raychains.inference import sweep_data
 from raychains.planning import sweep_points
@@ -101,8 +100,7 @@ def sweep(call: Call) -> SweepResult:
         Interrupted: the user stopped the sweep; what was computed is kept.
         ChainsFailed: some points were given up; everything else is written.
     """
-    with rooted(call.options.data_root), call.callbacks() as called:
-        return _execute(call.options, sweep_points.plan(call.options, call.task), called, call.task)
+    return _execute(call.options, sweep_points.plan(call.options, call.task), call.callback, call.task)
 
 
 def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackList, task: Task | None) -> SweepResult:
