@@ -23,7 +23,6 @@ from raychains.core.errors import (
     shown,
 )
 from raychains.core.options import command_line
-from raychains.core.validation import is_int
 from raychains.planning import Comparison
 from raychains.planning.events import Callback, Measuring, Message, RunEvent, Tick
 from raychains.store import RunStore, Storage, initial_states
@@ -31,14 +30,12 @@ from raychains.store import RunStore, Storage, initial_states
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from raychains.orchestration.cluster.resource_config import ResourceConfig
     from raychains.orchestration.cluster.session import Session
     from raychains.orchestration.cluster.worker_pool import WorkerPool
     from raychains.orchestration.cluster.workers import Workers
     from raychains.orchestration.run.outcome import DriverOutcome
 
 T = TypeVar("T")
-AnyCommon = TypeVar("AnyCommon", bound=Common)
 
 
 class OutOfTime(Exception):
@@ -78,24 +75,6 @@ class Unclosed:
     def on(self, event: RunEvent) -> None:
         """Hand the event on."""
         self.callbacks.on(event)
-
-
-def resources_of(options: Common) -> ResourceConfig:
-    """Return the part of the options that says on which resources chains and evaluators run."""
-    from raychains.orchestration.cluster.resource_config import ResourceConfig
-
-    found: dict[str, Any] = {
-        field.name: getattr(options, field.name, None) for field in dataclasses.fields(ResourceConfig)
-    }
-    found["workers_per_chain"] = options.workers
-    return ResourceConfig(**{name: value for name, value in found.items() if value is not None})
-
-
-def with_bins(options: AnyCommon, *plans: Mapping[str, Any]) -> AnyCommon:
-    """Return the options with the bins of a run's calibration errors: those given, else those of its first plan that
-    has any."""
-    known = (options.bins, *(plan.get("bins") for plan in plans))
-    return dataclasses.replace(options, bins=next((n for n in known if is_int(n) and n > 0), None))
 
 
 def portable(options: Run, start: Mapping[str, Tensor] | None) -> Run:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raychains.api import callbacks
-from raychains.api.drivers import on_ray, resources_of, with_bins
+from raychains.api.drivers import on_ray
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common
 from raychains.core.errors import Interrupted, StorageAway, StorageRefused, UserError
+from raychains.core.validation import is_int
+from raychains.orchestration.cluster.resource_config import ResourceConfig
 from raychains.store import ChainStore, RunStore
 from raychains.tasks import Task
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from raychains.orchestration.lease import Lease
 
 T = TypeVar("T")
+AnyCommon = TypeVar("AnyCommon", bound=Common)
 
 
 class RunContext:
@@ -44,11 +48,11 @@ class RunContext:
         workers: Workers | None = None,
     ) -> None:
         self.folder, self.callback, self.workers = folder, callback, workers
-        self.resources = resources_of(options)
         self.plan: Mapping[str, Any] = {}
         """The stored plan; empty of a new run until it is written."""
         self._options = options
         self._requested = callbacks.requested(options, folder)
+        self.resources = ResourceConfig.of(options)
         if not self.in_process:
             from raychains.orchestration.cluster import payload, session
 
@@ -92,15 +96,10 @@ class RunContext:
                     )
                 check_plan()
                 self.plan = folder.plan()
-                self._options = with_bins(self._options, self.plan)  # a resumed run makes the same numbers
-                self.resources = resources_of(self._options)
+                # A resumed run makes the same numbers.
+                self.resources = ResourceConfig.of(with_bins(self._options, self.plan))
             self.callback.add(callbacks.begin(self._requested, lease.driver_id))
             yield lease
-
-    @property
-    def bins(self) -> int | None:
-        """The bins of calibration errors that the options or the stored plan say; None is the default."""
-        return self._options.bins
 
     def drive(self, lease: Lease, digests: Iterable[str], body: Callable[[], T], *, fresh: bool) -> T:
         """Return what ``body`` does with the run's chains, with Ray connected unless the workers are of this process.
@@ -136,6 +135,13 @@ class RunContext:
         return Interrupted(
             f"stopped with {done}; the others go on from their last checkpoints. To go on: {self.resumed}"
         )
+
+
+def with_bins(options: AnyCommon, *plans: Mapping[str, Any]) -> AnyCommon:
+    """Return the options with the bins of a run's calibration errors: those given, else those of its first plan that
+    has any."""
+    known = (options.bins, *(plan.get("bins") for plan in plans))
+    return dataclasses.replace(options, bins=next((n for n in known if is_int(n) and n > 0), None))
 
 
 def begun(folder: RunStore, digests: Iterable[str]) -> bool:

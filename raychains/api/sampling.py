@@ -119,8 +119,8 @@ def execute(
         if not plan:
             plan = {"command": command, "comparison": comparison.to_json(), "notes": notes}
             plan |= {**origin(command, options), "metrics": planned_metrics(comparison)}
-        if context.bins is not None:  # by which a later evaluation makes the same numbers
-            plan["bins"] = context.bins
+        if options.bins is not None:  # by which a later evaluation makes the same numbers
+            plan["bins"] = options.bins
         if plan != context.plan:
             folder.write_plan(plan)
         callback.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=notes))
