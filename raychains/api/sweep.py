@@ -123,13 +123,13 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
         if not context.plan:
             folder.write_plan({**plan.to_json(), **origin("sweep", options), "bins": resources.bins})
         shared = portable(planned.points.options, planned.points.start)
-
-        def trials() -> sweep_experiment.SweepOutcome:
-            return sweep_experiment.run(planned, folder, resources, callback, lease, options=shared, task=task)
-
         digests = [spec.digest for point in plan.points for spec in point.specs]
-        fresh = not context.plan and bool(digests)  # a search's chains are not known before
-        outcome = context.drive(lease, digests, trials, fresh=fresh)
+        outcome = context.drive(
+            lease,
+            digests,
+            lambda: sweep_experiment.run(planned, folder, resources, callback, lease, options=shared, task=task),
+            fresh=not context.plan and bool(digests),  # a search's chains are not known before
+        )
         rows = sweep_results.write(folder, planned, outcome.points, outcome.failed)
         if outcome.interrupted:
             ended = sum(row["status"] in (FINISHED, STOPPED) for row in rows)
