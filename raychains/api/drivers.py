@@ -1,4 +1,4 @@
-"""Run drivers for sampling and evaluation: make the resource configuration, open the Ray session, store the results."""
+"""Parts that drivers of runs, sweeps and evaluations share: a plan's origin, the Ray session, the stored results."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import dataclasses
 import datetime
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from raychains import tasks
 from raychains.api.result import Result
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from raychains.orchestration.cluster.worker_pool import WorkerPool
     from raychains.orchestration.cluster.workers import Workers
     from raychains.orchestration.run.outcome import DriverOutcome
-
-T = TypeVar("T")
 
 
 class OutOfTime(Exception):
@@ -121,8 +119,9 @@ def connected(options: Common, callback: Callback | None = None) -> Iterator[Ses
         session.close()
 
 
-def on_ray(options: Common, again: str, callback: Callback, drive: Callable[[], T]) -> T:
-    """Return ``drive()``, with Ray connected.
+@contextlib.contextmanager
+def on_ray(options: Common, again: str, callback: Callback) -> Iterator[None]:
+    """Connect to Ray for a body that drives work on it.
 
     Args:
         again: how users go on if Ray is gone, such as "the same command".
@@ -133,7 +132,7 @@ def on_ray(options: Common, again: str, callback: Callback, drive: Callable[[], 
     with connected(options, callback) as session:
         try:
             with session.watch.driving():
-                return drive()
+                yield
         except RayLost:
             reason = session.watch.lost
             raise RayLost(f"{reason}; what the store holds is intact. To go on: {again}") from None

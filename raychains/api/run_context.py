@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from raychains.orchestration.cluster.workers import Workers
     from raychains.orchestration.lease import Lease
 
-T = TypeVar("T")
 AnyCommon = TypeVar("AnyCommon", bound=Common)
 
 
@@ -101,8 +100,9 @@ class RunContext:
             self.callback.add(callbacks.begin(self._requested, lease.driver_id))
             yield lease
 
-    def drive(self, lease: Lease, digests: Iterable[str], body: Callable[[], T], *, fresh: bool) -> T:
-        """Return what ``body`` does with the run's chains, with Ray connected unless the workers are of this process.
+    @contextlib.contextmanager
+    def driving(self, lease: Lease, digests: Iterable[str], *, fresh: bool) -> Iterator[None]:
+        """Connect to Ray for a body that runs the chains, unless the workers are of this process.
 
         The name is left free where the body is refused before any chain began, as by a cluster without GPUs.
 
@@ -113,13 +113,11 @@ class RunContext:
         Raises:
             UserError: another driver has taken the run or the sweep over, or the body is refused.
         """
-
-        def confirmed() -> T:
-            lease.confirm()  # an entry that came at the same time is listed by now
-            return body()
-
+        ray = on_ray(self._options, self.resumed, self.callback) if not self.in_process else contextlib.nullcontext()
         try:
-            done = confirmed() if self.in_process else on_ray(self._options, self.resumed, self.callback, confirmed)
+            with ray:
+                lease.confirm()  # an entry that came at the same time is listed by now
+                yield
         except (StorageAway, StorageRefused):
             raise
         except UserError:
@@ -128,7 +126,6 @@ class RunContext:
             raise
         if lease.lost:
             raise UserError(f"{lease.lost}; this driver stopped, its chains go on from their last checkpoints")
-        return done
 
     def interrupted(self, done: str) -> Interrupted:
         """Return the error of a run or a sweep that the user stopped with so much done."""

@@ -24,7 +24,6 @@ from raychains.tasks.splits import check_evaluated
 
 if TYPE_CHECKING:
     from raychains.orchestration.cluster.workers import Workers
-    from raychains.orchestration.run.outcome import DriverOutcome
     from raychains.planning.presets.arms import Planned as PlannedComparison
 
 
@@ -128,12 +127,10 @@ def execute(
             if start is not None:
                 initial_states.publish(root, start)
 
-        def chains() -> DriverOutcome:
-            resources = dataclasses.replace(context.resources, evaluate=evaluate)
-            trial = None if context.in_process else found.trial  # this process made it
-            return run_chains(comparison, root, resources, callback, lease=lease, workers=workers, trial=trial)
-
-        outcome = context.drive(lease, comparison.chains(), chains, fresh=not context.plan)
+        resources = dataclasses.replace(context.resources, evaluate=evaluate)
+        trial = None if context.in_process else found.trial  # this process made it
+        with context.driving(lease, comparison.chains(), fresh=not context.plan):
+            outcome = run_chains(comparison, root, resources, callback, lease=lease, workers=workers, trial=trial)
         if outcome.interrupted:
             raise context.interrupted(f"{len(outcome.seconds)} of {len(comparison.chains())} chains finished")
         return publish(folder, comparison, outcome, options.data_root, page=page, measures=measures)

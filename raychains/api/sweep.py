@@ -124,12 +124,9 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
             folder.write_plan({**plan.to_json(), **origin("sweep", options), "bins": resources.bins})
         shared = portable(planned.points.options, planned.points.start)
         digests = [spec.digest for point in plan.points for spec in point.specs]
-        outcome = context.drive(
-            lease,
-            digests,
-            lambda: sweep_experiment.run(planned, folder, resources, callback, lease, options=shared, task=task),
-            fresh=not context.plan and bool(digests),  # a search's chains are not known before
-        )
+        fresh = not context.plan and bool(digests)  # a search's chains are not known before
+        with context.driving(lease, digests, fresh=fresh):
+            outcome = sweep_experiment.run(planned, folder, resources, callback, lease, options=shared, task=task)
         rows = sweep_results.write(folder, planned, outcome.points, outcome.failed)
         if outcome.interrupted:
             ended = sum(row["status"] in (FINISHED, STOPPED) for row in rows)
