@@ -1,4 +1,4 @@
-"""Parts that drivers of runs, sweeps and evaluations share: a plan's origin, the Ray session, the stored results."""
+"""Parts that drivers of runs, sweeps and evaluations share: a plan's origin, the workers, the stored results."""
 
 from __future__ import annotations
 
@@ -13,24 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from raychains import tasks
 from raychains.api.result import Result
+from raychains.api.run_context import connected
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common, Compare, Fit, Local, Run
-from raychains.core.errors import (
-    ChainsFailed,
-    RayLost,
-    UserError,
-    last_line,
-    shown,
-)
+from raychains.core.errors import ChainsFailed, UserError, last_line, shown
 from raychains.core.options import command_line
 from raychains.planning import Comparison
-from raychains.planning.events import Callback, Measuring, Message, RunEvent, Tick
+from raychains.planning.events import Measuring, RunEvent, Tick
 from raychains.store import RunStore, Storage, initial_states
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from raychains.orchestration.cluster.session import Session
     from raychains.orchestration.cluster.worker_pool import WorkerPool
     from raychains.orchestration.cluster.workers import Workers
     from raychains.orchestration.run.outcome import DriverOutcome
@@ -103,39 +97,6 @@ def planned_otherwise(folder: RunStore) -> UserError:
         f"resume: {folder.kind} {folder.name!r} was planned with other settings{by}; repeat its command or choose "
         "another `name`"
     )
-
-
-@contextlib.contextmanager
-def connected(options: Common, callback: Callback | None = None) -> Iterator[Session]:
-    """Connect to Ray for the body; a connection that is made here ends with it. ``callback`` is told of it before."""
-    from raychains.orchestration.cluster.session import connect, connection
-
-    if callback is not None and (what := connection(options.address)):
-        callback.on(Message(text=what))
-    session = connect(options.address, object_store_memory=options.object_store_memory, namespace=options.namespace)
-    try:
-        yield session
-    finally:
-        session.close()
-
-
-@contextlib.contextmanager
-def on_ray(options: Common, again: str, callback: Callback) -> Iterator[None]:
-    """Connect to Ray for a body that drives work on it.
-
-    Args:
-        again: how users go on if Ray is gone, such as "the same command".
-
-    Raises:
-        RayLost: Ray is gone.
-    """
-    with connected(options, callback) as session:
-        try:
-            with session.watch.driving():
-                yield
-        except RayLost:
-            reason = session.watch.lost
-            raise RayLost(f"{reason}; what the store holds is intact. To go on: {again}") from None
 
 
 def check_failed(failed: Mapping[str, str], what: str, folder: RunStore) -> None:

@@ -13,10 +13,10 @@ import numpy as np
 
 from raychains import tasks
 from raychains.api import callbacks
-from raychains.api.drivers import connected, store_results
+from raychains.api.drivers import store_results
 from raychains.api.keywords import ALONE
 from raychains.api.result import Result, load
-from raychains.api.run_context import with_bins
+from raychains.api.run_context import connected, with_bins
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common, Evaluate
 from raychains.core.data_root import rooted

@@ -1,4 +1,4 @@
-"""A run or a sweep as one driver works on it: its folder and resources, who is told, and the lease on it."""
+"""A run or a sweep as one driver works on it: its folder and resources, who is told, the lease on it, and Ray."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raychains.api import callbacks
-from raychains.api.drivers import on_ray
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common
-from raychains.core.errors import Interrupted, StorageAway, StorageRefused, UserError
+from raychains.core.errors import Interrupted, RayLost, StorageAway, StorageRefused, UserError
 from raychains.core.validation import is_int
 from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.planning.events import Callback, Message
 from raychains.store import ChainStore, RunStore
 from raychains.tasks import Task
 
 if TYPE_CHECKING:
+    from raychains.orchestration.cluster.session import Session
     from raychains.orchestration.cluster.workers import Workers
     from raychains.orchestration.lease import Lease
 
@@ -144,3 +145,36 @@ def with_bins(options: AnyCommon, *plans: Mapping[str, Any]) -> AnyCommon:
 def begun(folder: RunStore, digests: Iterable[str]) -> bool:
     """Return whether any of these chains has begun."""
     return any(ChainStore(folder.root, digest).last_attempt() for digest in digests)
+
+
+@contextlib.contextmanager
+def connected(options: Common, callback: Callback | None = None) -> Iterator[Session]:
+    """Connect to Ray for the body; a connection that is made here ends with it. ``callback`` is told of it before."""
+    from raychains.orchestration.cluster.session import connect, connection
+
+    if callback is not None and (what := connection(options.address)):
+        callback.on(Message(text=what))
+    session = connect(options.address, object_store_memory=options.object_store_memory, namespace=options.namespace)
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+@contextlib.contextmanager
+def on_ray(options: Common, again: str, callback: Callback) -> Iterator[None]:
+    """Connect to Ray for a body that drives work on it.
+
+    Args:
+        again: how users go on if Ray is gone, such as "the same command".
+
+    Raises:
+        RayLost: Ray is gone.
+    """
+    with connected(options, callback) as session:
+        try:
+            with session.watch.driving():
+                yield
+        except RayLost:
+            reason = session.watch.lost
+            raise RayLost(f"{reason}; what the store holds is intact. To go on: {again}") from None

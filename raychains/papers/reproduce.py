@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import raychains
-from raychains.api import callbacks, drivers, evaluating, sampling
+from raychains.api import callbacks, drivers, evaluating, run_context, sampling
 from raychains.api.drivers import Clock, OutOfTime, Unclosed
 from raychains.api.keywords import ALONE
 from raychains.callbacks import Callback, CallbackList
@@ -163,7 +163,7 @@ def reproduce(
                 tell(done[-1])
 
         if any(part.comparisons for part in planned.parts):
-            with drivers.on_ray(given, "the same command", called), drivers.worker_pool(given) as workers:
+            with run_context.on_ray(given, "the same command", called), drivers.worker_pool(given) as workers:
                 run(workers)
         else:  # Ray is not needed
             run()
