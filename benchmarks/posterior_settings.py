@@ -32,6 +32,7 @@ from raychains.measures.predictive_distance import to_draws  # noqa: E402
 from raychains.papers.fidelity import true_posterior as study  # noqa: E402
 from raychains.planning import methods  # noqa: E402
 from raychains.store import Storage  # noqa: E402
+from raychains.tasks.from_options import make_task  # noqa: E402
 
 SEED = study.SEED + 1
 GRIDS = {
@@ -51,8 +52,8 @@ COLUMNS = ("part", "method", "lr", "total_variation", "seconds")
 def distance_of(part: str, scale: str, store: str) -> Any:
     """Return a part's task and the distance to HMC's draws of its posterior."""
     name, settings = study.task_of(part, scale)
-    task: Any = methods.make_task(Run(task=name, task_settings=settings), name)
-    chosen = methods.resolve(Run(task=name, task_settings=settings), task=task, name=name, sampler="sgld")
+    task: Any = make_task(Run(task=name, task_settings=settings), name)
+    chosen = methods.resolve(Run(task=name, task_settings=settings), task=task, sampler="sgld")
     decay = float(chosen.spec.sampler.settings["weight_decay"])
     found = hmc_reference.reference(Storage(store), task, decay, "test")
     print(
@@ -73,9 +74,7 @@ def judged(task: Any, distance: Any, part: str, scale: str, method: str, lr: flo
         "temperature": 1.0,
         "task_settings": settings,
     }
-    chosen = methods.resolve(
-        Run(task=name, **given), task=task, name=name, sampler=variant.sampler, schedule=variant.schedule
-    )
+    chosen = methods.resolve(Run(task=name, **given), task=task, sampler=variant.sampler, schedule=variant.schedule)
     split = task.splits()["test"]
     try:
         draws = [event.tensors for event in Chain(chosen.chain(0, 0), task) if isinstance(event, Sample)]

@@ -177,7 +177,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as store, tempfile.TemporaryDirectory() as folder:
         options = Run(task="mixture25", steps=STEPS, repeats=2)
         task = Watched(folder)
-        spec = resolve(options, task=task, name="mixture25", sampler="sghmc", schedule="cyclical").spec
+        spec = resolve(options, task=task, sampler="sghmc", schedule="cyclical").spec
         chains = [dataclasses.replace(spec, chain=n) for n in range(2)]
         comparison = one_arm(chains, task="mixture25", unit="steps", split="target")
         placement = ResourceConfig(evaluate=False, checkpoint_every=given.checkpoint_every, max_failures=given.kills)

@@ -60,7 +60,7 @@ def measure(task: str, sampler: str) -> Sizes:
     set_up = config.Run(task=task, sampler=sampler)
     made = make_task(set_up, task)
     spec, small = (
-        resolve(replace(set_up, batch_size=batch), task=made, name=task, sampler=sampler).chain(0, 0)
+        resolve(replace(set_up, batch_size=batch), task=made, sampler=sampler).chain(0, 0)
         for batch in (set_up.batch_size, BATCH)
     )
     chain = Chain(small, made)

@@ -64,10 +64,10 @@ def through_tune(count: int, epochs: int) -> float:
 def through_driver(count: int, epochs: int) -> float:
     """Return the seconds of (B)."""
     from benchmarks.timed import timed_run
+    from raychains.api import plans
     from raychains.core.config import Run
-    from raychains.planning.presets import default_arms
 
-    planned = default_arms.run(Run(**OPTIONS, epochs=epochs, chains=1, repeats=count))  # type: ignore[arg-type]
+    planned = plans.run(Run(**OPTIONS, epochs=epochs, chains=1, repeats=count))  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as store:
         return timed_run(planned.comparison, Path(store), slots=2).seconds
 

@@ -73,7 +73,7 @@ def timed_run(comparison: Comparison, store: Path, *, slots: int, checkpoint_eve
 def digits_chain(task: Task, **settings: object) -> ChainSpec:
     """The first chain of cyclical SGHMC on a digits task."""
     options = Run(**settings)  # type: ignore[arg-type]
-    return resolve(options, task=task, name="digits", sampler="sghmc", schedule="cyclical").spec
+    return resolve(options, task=task, sampler="sghmc", schedule="cyclical").spec
 
 
 def one_arm(chains: list[ChainSpec], task: str = "digits", unit: str = "epochs", split: str = "test") -> Comparison:

@@ -59,14 +59,14 @@ def judged(task: str, protocol: str, method: str, schedule: str, setting: str, l
     diverges."""
     name = f"uci-{task}"
     made = tasks.make(name, protocol=protocol, val_split=HELD_OUT)
-    batch = defaults_of(name, made).batch_size
+    batch = defaults_of(made).batch_size
     epochs = max(4, round(steps / math.ceil(made.num_data / batch) / 2) * 2)
     given: dict[str, Any] = {"task": name, "lr": lr, "epochs": epochs, "pack": "none", "val_split": HELD_OUT}
     given |= {"task_settings": (f"protocol={protocol}",)}
     given |= {"sampler_settings": (setting,)} if setting else {}
     if schedule != "cyclical" and method != "deep-ensemble":
         given |= {"schedule_settings": (f"samples={SAMPLES}", "noise_from=0.5"), "thinning": max(1, steps // 100)}
-    chosen = methods.resolve(Run(**given), task=made, name=name, sampler=method, schedule=schedule)
+    chosen = methods.resolve(Run(**given), task=made, sampler=method, schedule=schedule)
     try:
         draws = [event.tensors for event in Chain(chosen.chain(0, 0), made) if isinstance(event, Sample)]
     except Diverged:

@@ -42,8 +42,12 @@ class Prior(ABC):
         """
 
     @abstractmethod
+    def part(self) -> Part:
+        """Return kind, revision and settings; `build` gives the prior back."""
+
     def to_json(self) -> dict[str, Any]:
-        """Kind, revision and settings; `from_json` gives the prior back."""
+        """Return `part` as plain data; `from_json` gives the prior back."""
+        return self.part().to_json()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +74,8 @@ class Factor(Prior):
         require(bool(parts), f"match of the {self.kind} prior", self.match, "match at least one parameter")
         return torch.stack(parts).sum()
 
-    def to_json(self) -> dict[str, Any]:
-        return Part(kind=self.kind, revision=self.revision, settings=dataclasses.asdict(self)).to_json()
+    def part(self) -> Part:
+        return Part(kind=self.kind, revision=self.revision, settings=dataclasses.asdict(self))
 
     @abstractmethod
     def _of(self, p: Tensor) -> Tensor:
@@ -225,9 +229,9 @@ class Product(Prior):
                 raise UserError(f"prior must cover parameter {name!r} by exactly one factor, got it covered {how}")
         return torch.stack([f.log_density(parameters) for f in self.factors]).sum()
 
-    def to_json(self) -> dict[str, Any]:
+    def part(self) -> Part:
         settings = {"factors": [f.to_json() for f in self.factors]}
-        return Part(kind=self.kind, revision=self.revision, settings=settings).to_json()
+        return Part(kind=self.kind, revision=self.revision, settings=settings)
 
 
 FACTORS = (Gaussian, FanIn, Laplace, StudentT, GroupLaplace, UnitNorm, Flat)
@@ -242,7 +246,15 @@ def from_json(data: Mapping[str, Any]) -> Prior:
         UserError: an unknown kind, another revision, or settings that the prior lacks, misses or refuses.
     """
     require(isinstance(data, Mapping), "prior", data, "be an object with a kind, a revision and settings")
-    part = Part.from_json(data)
+    return build(Part.from_json(data))
+
+
+def build(part: Part) -> Prior:
+    """Return the prior that a spec's part describes.
+
+    Raises:
+        UserError: as `from_json`.
+    """
     factors = part.settings.get("factors")
     if part.kind == Product.kind and isinstance(factors, list | tuple):
         made = [from_json(factor) for factor in factors]
@@ -363,7 +375,7 @@ def stated(
     """
     found: list[tuple[Prior, Mapping[str, Tensor]]] = [] if own is None else [(own, parameters)]
     if part is not None:
-        made = from_json(part.to_json())
+        made = build(part)
         found.append((made.around(sampled) if isinstance(made, Centred) else made, sampled))
     return found
 

@@ -270,7 +270,7 @@ from raychains.coordination.coordinator import Ended, Sampled
 
 for name, length in (("digits", {"epochs": 40}), ("mixture25", {"steps": 300})):
     task = tasks.make(name)
-    spec = methods.resolve(Run(**length), task=task, name=name, sampler="sghmc", schedule="cyclical").spec
+    spec = methods.resolve(Run(**length), task=task, sampler="sghmc", schedule="cyclical").spec
     with tempfile.TemporaryDirectory() as store:
         worker = ChainWorker(ChainWorkerConfig(store=store))
         worker.start(ChainAssignment(spec=spec.to_json(), attempt=1))

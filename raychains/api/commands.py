@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raychains import tasks
+from raychains.api import plans
 from raychains.api.result import Result, load
 from raychains.core.config import Plan, Prepare, Report
 from raychains.core.data_root import data_root, rooted
@@ -16,7 +17,6 @@ from raychains.core.options import options_of
 from raychains.planning import Budget, Comparison, budget
 from raychains.planning.budget import gradients_made
 from raychains.planning.costs import Costs, costs
-from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage, SweepStore, chain_store, finished_chains, split_run_path
 from raychains.tasks.prepared import check_set_name
 
@@ -62,7 +62,7 @@ def plan(options: Plan) -> tuple[Comparison, Budget, Costs]:
     if options.measured_on is not None and options.images_per_second is not None:
         raise UserError(f"measured_on must be left out beside `images_per_second`, got {options.measured_on!r}")
     with rooted(options.data_root):
-        comparison = default_arms.compare(options).comparison
+        comparison = plans.compare(options).comparison
         done = finished_chains(Storage(options.store), comparison.chains())
         return comparison, budget(comparison, done), costs(comparison, tasks.build(comparison.task_spec), done)
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from raychains import tasks
-from raychains.api import sampling
+from raychains.api import plans, sampling
 from raychains.api.drivers import Unclosed, backend_of, origin, planned_otherwise, worker_pool
 from raychains.api.keywords import Call, FitKeywords, accepts, reading
 from raychains.api.result import Result, load
@@ -31,12 +31,13 @@ from raychains.planning.comparison import run_name
 from raychains.planning.ensemble_start import METHOD as ENSEMBLE
 from raychains.planning.events import ChainFinished, Message, Ready, RunEvent
 from raychains.planning.fitting import FitPlan, Judged, Rung, Tried
-from raychains.planning.presets import arms, default_arms
+from raychains.planning.presets import arms
 from raychains.planning.presets.arms import Planned
 from raychains.planning.presets.named import Preset
 from raychains.store import ChainStore, FitStore, RunStore, Storage, finished_chains
 from raychains.store.filesystem import json_bytes
 from raychains.tasks import Task
+from raychains.tasks.from_options import make_task
 from raychains.tasks.user_defaults import defaults_of
 
 BUDGET = 1000
@@ -125,7 +126,7 @@ class _Fitting:
         options = self.options
         both = options.minutes is None or options.budget is None
         require(both, "budget", options.budget, "be left out beside `minutes`, which is turned into one")
-        self.task = methods.make_task(options, options.task, self.given)
+        self.task = make_task(options, options.task, self.given)
         density = "be a network's: a density has no examples to hold out; sample it by raychains.run"
         require(not self.task.low_dimensional, "task", options.task, density)
         self.root = Storage(options.store)
@@ -161,7 +162,7 @@ class _Fitting:
             own = Run(**{"task": plan.task, **plan.shared, **plan.final(variant.name, plan.budget)})
             schedule = variant.schedule or None
             try:
-                methods.resolve(own, task=self.task, name=plan.task, sampler=variant.sampler, schedule=schedule)
+                methods.resolve(own, task=self.task, sampler=variant.sampler, schedule=schedule)
             except UserError as error:
                 if variant.sampler != LAPLACE:
                     raise
@@ -172,7 +173,7 @@ class _Fitting:
         """Return a task that cannot be divided from outside, made with a part held out."""
         options = dataclasses.replace(self.options, val_split=fitting.HELD_OUT)
         try:
-            return methods.make_task(options, options.task, self.given)
+            return make_task(options, options.task, self.given)
         except UserError as error:
             allowed = "have a split val, on which candidates are judged, or training examples that can be held out"
             raise UserError(f"task must {allowed}, got {options.task}: {error}") from None
@@ -195,7 +196,7 @@ class _Fitting:
             several_folds=self.divisible,
             regression=family_of(self.task).numbers,
             labels=self.task.labels_per_example,
-            batch_size=None if tasks.is_own(self.task.spec()) else defaults_of(self.options.task, self.task).batch_size,
+            batch_size=None if tasks.is_own(self.task.spec()) else defaults_of(self.task).batch_size,
             without=self.without,
         )
 
@@ -305,14 +306,14 @@ class _Fitting:
             last = len(made) == len(shares) - 1
             own = self._options(name, left if last else left * fitting.part(shares[name]))
             if name in self.plan.bases and not made:
-                first = default_arms.run(Run(**own), self.given)
+                first = plans.run(Run(**own), self.given)
                 run = self._run(f"{self.name}-{ENSEMBLE}", first, self.given, evaluate=False)
                 cost = sum(_made(run).values()) / self.task.num_data
                 if last:  # members that stopped early left room for others, in packs of the same width
                     width = first.comparison.arms[0].chains[0][0].pack
                     own |= {"chains": fitting.members(own["chains"], cost, left), "pack": str(width or "none")}
                 left -= cost
-            made.append(default_arms.run(Run(**own), self.given))
+            made.append(plans.run(Run(**own), self.given))
         folder = RunStore(self.root, self.name)
         folder.write_file(OPTIONS, json_bytes({name: value for name, value in own.items() if value is not None}))
         folder.write_table("choice", [dataclasses.asdict(one) for one in judged])
@@ -331,7 +332,7 @@ class _Fitting:
         own |= {"sampler": self.plan.candidates[0].sampler, "epochs": max(1, self.plan.budget // NETWORKS)}
         ours, rows = against.points(_rows(result)), []
         for who, chains in (("network", 1), ("ensemble", NETWORKS)):
-            planned = default_arms.run(Run(**{**own, "chains": chains}), self.given)
+            planned = plans.run(Run(**{**own, "chains": chains}), self.given)
             run = self._run(f"{self.name}-reference-{who}", planned, self.given)
             theirs, cost = against.points(_rows(run)), sum(_made(run).values()) / self.task.num_data
             for metric, found in bootstrap.paired(ours, theirs).items():

@@ -8,13 +8,12 @@ from typing import Any
 
 from torch import nn
 
-from raychains.api import sampling
+from raychains.api import plans, sampling
 from raychains.api.drivers import backend_of
 from raychains.api.keywords import reading
 from raychains.api.result import Result
 from raychains.core.config import Local
 from raychains.core.errors import UserError, renamed, require
-from raychains.planning.presets import local_arms
 from raychains.tasks import Task
 
 MEASURES = ("llc",)
@@ -50,7 +49,7 @@ def local(
     """
     with reading(Local, *_given(model, data, loss, noise, settings)) as call:
         workers = backend_of(call.options, call.worker_pool)
-        planned = local_arms.local(call.options, call.task)
+        planned = plans.local(call.options, call.task)
         return sampling.execute("local", call.options, planned, call.callback, call.task, workers, measures=MEASURES)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from raychains import tasks
+from raychains.api import plans
 from raychains.api.drivers import backend_of, origin, planned_otherwise, publish
 from raychains.api.keywords import Call, CompareKeywords, RunKeywords, accepts, reading
 from raychains.api.result import Result
@@ -17,7 +18,6 @@ from raychains.core.config import Compare, Fit, Local, Run
 from raychains.core.errors import UserError
 from raychains.planning import Comparison, budget
 from raychains.planning.events import Planned
-from raychains.planning.presets import default_arms
 from raychains.store import RunStore, Storage, finished_chains, initial_states
 from raychains.tasks import Task
 from raychains.tasks.splits import check_evaluated
@@ -72,7 +72,7 @@ def sample(task: Task, workers: Workers | None = None, **settings: Any) -> Resul
 
 def _run(command: str, call: Call, workers: Workers | None = None, **settings: Any) -> Result:
     workers = workers if workers is not None else backend_of(call.options, call.worker_pool)
-    planned = getattr(default_arms, command)(call.options, call.task)
+    planned = getattr(plans, command)(call.options, call.task)
     return execute(command, call.options, planned, call.callback, call.task, workers, **settings)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from raychains.api import plans
 from raychains.api.drivers import check_failed, origin, planned_otherwise, portable
 from raychains.api.keywords import Call, SweepKeywords, accepts
 from raychains.api.result import HEADLINES, InStore
@@ -100,7 +101,7 @@ def sweep(call: Call) -> SweepResult:
         Interrupted: the user stopped the sweep; what was computed is kept.
         ChainsFailed: some points were given up; everything else is written.
     """
-    return _execute(call.options, sweep_points.plan(call.options, call.task), call.callback, call.task)
+    return _execute(call.options, plans.sweep(call.options, call.task), call.callback, call.task)
 
 
 def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackList, task: Task | None) -> SweepResult:

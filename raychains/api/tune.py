@@ -15,8 +15,9 @@ from raychains.core.options import make
 from raychains.core.validation import positive_int
 from raychains.orchestration.cluster.resource_config import ResourceConfig
 from raychains.planning.reports import REPORTS
-from raychains.planning.sweep_points import DEFAULT_GRID, Points, of_trials, with_validation
+from raychains.planning.sweep_points import DEFAULT_GRID, Points, of_trials
 from raychains.store import Storage, SweepStore
+from raychains.tasks.from_options import make_task, with_validation
 
 if TYPE_CHECKING:
     from raychains.api.sweep import SweepResult
@@ -171,9 +172,10 @@ def report(
     reported, notes = _reported(results)
     root = Storage(settings.options.store)
     with rooted(settings.options.data_root):
+        task = make_task(settings.options, settings.options.task, settings.user_code.task)
         trials = [values_and_repeat(result.config) for result in reported]
         notes = [*settings.notes, *notes]
-        planned, points = of_trials(settings.options, settings.user_code.task, trials, metric, FIXED, notes)
+        planned, points = of_trials(settings.options, task, trials, metric, FIXED, notes)
     plan, folder = planned.plan, SweepStore(root, name or os.path.basename(results.experiment_path))
     if folder.exists() and folder.plan().get("search") != plan.search:
         raise UserError(

@@ -63,7 +63,8 @@ def check_chain(spec: ChainSpec, task: Task, model: nn.Module, device: torch.dev
     Raises:
         UserError: a task, a network or an execution that has none that can be measured.
     """
-    check_task(task, spec.task.kind)
+    why = refusal(task)
+    require(why is None, "sampler", spec.sampler.kind, f"be another one for task {spec.task.kind}: {why}")
     assert isinstance(task, PredictiveTask)
     kind = None if spec.prior is None else spec.prior.kind
     require(
@@ -101,17 +102,7 @@ def check_planned(spec: ChainSpec, task: Task) -> None:
     check_chain(spec, task, task.build_model(seed=0, lanes=1), torch.device("cpu"))
 
 
-def check_task(task: Task, name: str) -> None:
-    """Refuse a task whose networks have no last layer that can be measured.
-
-    Raises:
-        UserError: a density, or a task whose likelihood or prior is not known.
-    """
-    why = _refusal(task)
-    require(why is None, "sampler", LastLayerLaplace.kind, f"be another one for task {name}: {why}")
-
-
-def _refusal(task: Task) -> str | None:
+def refusal(task: Task) -> str | None:
     """Return why a task's last layer cannot be measured; None where it can."""
     if not isinstance(task, PredictiveTask):
         return "laplace needs a network with a likelihood"

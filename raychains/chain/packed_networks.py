@@ -37,7 +37,7 @@ class PackedNetworks:
         self._prior: Callable[..., dict[str, Tensor]] | None = None
         """Returns each row's gradients of −log p(θ)/N, given parameters [rows, …] by name."""
         if chain.spec.prior is not None:
-            prior, num_data = priors.from_json(chain.spec.prior.to_json()), chain.sampler.num_data
+            prior, num_data = priors.build(chain.spec.prior), chain.sampler.num_data
 
             def of_one(parameters: dict[str, Tensor]) -> Tensor:
                 return -prior.log_density(parameters) / num_data

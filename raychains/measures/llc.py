@@ -69,7 +69,7 @@ def temper(spec: ChainSpec) -> Temper:
     """Return nβ = N/T and γ = 1/(T·std²) of a chain at the temperature T with a prior of this std around its start."""
     temperature = float(schedules.build(spec.schedule).temperature)
     nbeta = int(spec.sampler.settings["num_data"]) / temperature
-    own = None if spec.prior is None else priors.from_json(spec.prior.to_json())
+    own = None if spec.prior is None else priors.build(spec.prior)
     return Temper(nbeta, 1 / (temperature * own.std**2) if isinstance(own, priors.Centred) else 0.0)
 
 

@@ -37,11 +37,11 @@ from raychains.orchestration.chains.messages import ChainAssignment
 from raychains.orchestration.chains.reported_chain import ReportedChain, Reporter
 from raychains.orchestration.cluster import ray_watch
 from raychains.orchestration.cluster.payload import Payload
-from raychains.planning import methods
 from raychains.planning.reports import report_steps
-from raychains.planning.sweep_points import SPLIT, Points, with_stored_start
+from raychains.planning.sweep_points import Points, with_stored_start
 from raychains.store import Storage
 from raychains.tasks import Task
+from raychains.tasks.from_options import SPLIT, make_task
 
 __all__ = ["RunConfig", "ScalingConfig", "TorchTrainer", "TrainSettings", "chain_trainer", "plan", "scaling"]
 
@@ -95,7 +95,7 @@ def plan(options: Run, given: Task | None, repeat: int) -> Plan:
     Raises:
         UserError: an option out of range, or a density.
     """
-    task = methods.make_task(options, options.task, given)
+    task = make_task(options, options.task, given)
     require(not task.low_dimensional, "task", options.task, "have data: run a density's chains with rc.run")
     points = Points(replace(options, lanes=1), task)
     point = points.make(0, {}, repeat + 1)

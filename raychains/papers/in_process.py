@@ -37,7 +37,7 @@ def density_method(task: Task, name: str, *, sampler: str, schedule: str, **opti
         UserError: an option out of range.
     """
     given = Run(task=name, sampler=sampler, schedule=schedule, **options)
-    return methods.resolve(given, task=task, name=name, sampler=sampler, schedule=schedule)
+    return methods.resolve(given, task=task, sampler=sampler, schedule=schedule)
 
 
 def density_draws(method: Method, task: Task) -> Array | None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
 from raychains import samplers, schedules
 from raychains.chain import last_layer
+from raychains.core import settings_parser
 from raychains.core.config import MOST_CHAINS, Sampling
 from raychains.core.errors import UserError, require
 from raychains.core.spec import Part
-from raychains.planning import ensemble_start, per_sampler, settings_parser
+from raychains.planning import ensemble_start, per_sampler
 from raychains.planning.method_settings import MethodSettings, everywhere
 from raychains.samplers import MethodPreset
 from raychains.tasks.base import check_decay
@@ -38,14 +40,18 @@ def check(s: MethodSettings, sampler: Part) -> None:
     Raises:
         UserError: such a setting, named as the user wrote it.
     """
-    if issubclass(s.kind, samplers.LastLayerLaplace):
-        last_layer.check_task(s.task, s.name)
+    of_task = _of_last_layer(s), _of_density(s), _of_early_stop(s), _of_lengths(s), _of_repeats(s), _of_prior(s)
+    for rule in itertools.chain(*of_task, _of_settings(s), _of_start(s), _of_micro_batch(s, sampler)):
+        require(*rule)
     if s.lr is None:
         raise UserError(f"lr must be given for sampler {s.sampler}: task {s.name} has no step size for it")
-    for rules in (_of_density, _of_early_stop, _of_lengths, _of_repeats, _of_prior, _of_settings, _of_start):
-        for rule in rules(s):
-            require(*rule)
     check_decay(s.task, sampler.settings.get("weight_decay", 0.0))
+
+
+def _of_last_layer(s: MethodSettings) -> Iterator[Rule]:
+    if issubclass(s.kind, samplers.LastLayerLaplace):
+        why = last_layer.refusal(s.task)
+        yield why is None, "sampler", s.kind.kind, f"be another one for task {s.name}: {why}"
 
 
 def _of_density(s: MethodSettings) -> Iterator[Rule]:
@@ -105,6 +111,19 @@ def _of_repeats(s: MethodSettings) -> Iterator[Rule]:
     stacks = s.task.supports_lanes or lanes in (None, 1)
     yield stacks, "lanes", lanes, f"be 1 for task {s.name}: its parameters do not stack"
     yield s.repeats % s.lanes == 0, "lanes", lanes, f"divide the number of repeats ({s.repeats})"
+
+
+def _of_micro_batch(s: MethodSettings, sampler: Part) -> Iterator[Rule]:
+    size, given, batch_size = s.micro_batch, s.options.micro_batch, s.lengths.batch_size
+    if size is None:
+        return
+    field, workers = s.options.workers_field, s.options.workers
+    asked, value = (field, workers) if given is None else ("micro_batch", given)
+    whole = sampler.settings.get("m_sharpness", 1) == 1
+    yield whole, asked, value, "be left out for samplers that divide a batch themselves (m_sharpness)"
+    yield size <= batch_size, "micro_batch", size, f"be an integer from 1 to the batch size ({batch_size})"
+    pieces = math.ceil(batch_size / size)
+    yield workers <= pieces, field, workers, f"be at most the micro-batches of a batch ({pieces})"
 
 
 def _of_prior(s: MethodSettings) -> Iterator[Rule]:

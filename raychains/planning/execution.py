@@ -1,35 +1,13 @@
-"""How chains are carried out: micro-batches and packs, from the options."""
+"""How many chains one worker steps as one program, from the options."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 
 from raychains.chain import packable, planned_network
 from raychains.core.errors import require
 from raychains.core.spec import ChainSpec
 from raychains.planning.method_settings import MethodSettings
-
-
-def micro_batch(s: MethodSettings, parts: int) -> int | None:
-    """Return the examples of a micro-batch; None where a batch is taken whole.
-
-    Raises:
-        UserError: micro-batches that do not fit the batch, or a sampler that divides a batch into ``parts`` itself.
-    """
-    size, batch_size = s.options.micro_batch, s.lengths.batch_size
-    workers, field = s.options.workers, s.options.workers_field
-    if size is None and workers == 1:
-        return None
-    divides = "be left out for samplers that divide a batch themselves (m_sharpness)"
-    asked, value = (field, workers) if size is None else ("micro_batch", size)
-    require(parts == 1, asked, value, divides)
-    size = math.ceil(batch_size / workers) if size is None else size
-    require(size <= batch_size, "micro_batch", size, f"be an integer from 1 to the batch size ({batch_size})")
-    pieces = math.ceil(batch_size / size)
-    require(workers <= pieces, field, workers, f"be at most the micro-batches of a batch ({pieces})")
-    return size
-
 
 PACKED, SMALL = 20, 50_000
 """Chains of a pack, and parameters of a chain, up to which ``auto`` packs.

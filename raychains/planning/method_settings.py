@@ -11,15 +11,16 @@ from functools import cached_property
 from typing import Any, TypeGuard
 
 from raychains import priors, samplers, schedules
+from raychains.core import settings_parser
 from raychains.core.config import Sampling
 from raychains.core.spec import EarlyStop, Part
 from raychains.core.user_code import source_of
-from raychains.planning import ensemble_start, per_sampler, settings_parser
+from raychains.planning import ensemble_start, per_sampler
 from raychains.planning.ensemble_start import EnsembleStart
 from raychains.priors import Gaussian, Prior
 from raychains.samplers import MethodPreset, Sampler
 from raychains.schedules.schedule import steps_in
-from raychains.tasks import Task
+from raychains.tasks import Task, name_of
 from raychains.tasks.defaults import Defaults
 from raychains.tasks.user_defaults import defaults_of
 
@@ -78,8 +79,6 @@ class MethodSettings:
     of_all: Sampling
     """The user's, as they hold for all samplers of a comparison."""
     task: Task
-    name: str
-    """The task's."""
     sampler: str
     """The method's name."""
     method: MethodPreset
@@ -104,9 +103,21 @@ class MethodSettings:
     """Repeats that one process stacks."""
 
     @property
+    def name(self) -> str:
+        """The task's name."""
+        return name_of(self.task)
+
+    @property
     def kind(self) -> type[Sampler]:
         """The sampler's class."""
         return samplers.KINDS[self.method.kind]
+
+    @property
+    def micro_batch(self) -> int | None:
+        """The examples of a micro-batch, by default each worker's share of a batch; None where a batch is taken
+        whole."""
+        size, workers = self.options.micro_batch, self.options.workers
+        return math.ceil(self.lengths.batch_size / workers) if size is None and workers > 1 else size
 
     @property
     def prior_text(self) -> str:
@@ -126,7 +137,7 @@ class MethodSettings:
 
 
 def settings_of(
-    options: Sampling, *, task: Task, name: str, sampler: str, schedule: str | None = None, halve: bool = False
+    options: Sampling, *, task: Task, sampler: str, schedule: str | None = None, halve: bool = False
 ) -> MethodSettings:
     """Return a method's settings; `raychains.planning.compatible.check` says whether they fit together.
 
@@ -138,7 +149,7 @@ def settings_of(
         UserError: an unknown schedule, or a text of an option that cannot be read.
     """
     method = samplers.method(sampler)
-    base = defaults_of(name, task).of(method.kind)
+    base = defaults_of(task).of(method.kind)
     schedule = schedules.KINDS.find(layered(schedule, method.schedule)).kind
     options = dataclasses.replace(options, init_from=ensemble_start.init_from(options.init_from, method, task))
     ensemble, early_stop = ensemble_start.ensemble_start(options.init_from), method.early_stop
@@ -157,7 +168,6 @@ def settings_of(
         options=options,
         of_all=of_all,
         task=task,
-        name=name,
         sampler=sampler,
         method=method,
         base=base,

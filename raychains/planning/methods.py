@@ -9,20 +9,19 @@ from dataclasses import dataclass
 
 import torch
 
-from raychains import priors, samplers, tasks
+from raychains import priors, samplers
 from raychains.chain import last_layer, planned_network
 from raychains.chain.planned_network import Start
 from raychains.chain.precision import check_task, not_exact
 from raychains.core.config import Run, Sampling
-from raychains.core.errors import require
-from raychains.core.spec import ChainSpec, Part
-from raychains.planning import compatible, ensemble_start, execution, settings_parser
+from raychains.core.spec import ChainSpec
+from raychains.planning import compatible, ensemble_start, execution
 from raychains.planning.method_settings import MethodSettings, everywhere, sampler_of, settings_of
 from raychains.planning.schedule_settings import schedule_of
 from raychains.priors import Gaussian
 from raychains.samplers import MethodPreset
 from raychains.schedules import Schedule
-from raychains.tasks import Task, splits
+from raychains.tasks import Task, is_own, splits
 from raychains.tasks.defaults import Defaults
 
 BLOCK_DRAWS = 2000
@@ -34,8 +33,6 @@ class Method:
     """One task under one method and one schedule, with everything resolved but repeat and chain."""
 
     task: Task
-    name: str
-    """The task's."""
     sampler: str
     """The method's name."""
     schedule: Schedule
@@ -90,8 +87,8 @@ class Method:
         """Return a line on the prior of a user's network."""
         own = self.spec.sampler.settings
         if self.spec.prior is not None:
-            prior = priors.from_json(self.spec.prior.to_json())
-        elif tasks.is_own(self.spec.task) and not self.task.low_dimensional and own.get("weight_decay"):
+            prior = priors.build(self.spec.prior)
+        elif is_own(self.spec.task) and not self.task.low_dimensional and own.get("weight_decay"):
             prior = Gaussian(std=1 / math.sqrt(own["num_data"] * own["weight_decay"]))
         else:
             return []
@@ -113,35 +110,12 @@ class Method:
         ]
 
 
-def make_task(options: Sampling, task: str, given_task: Task | None = None) -> Task:
-    """Make the task of a name, or take the one passed as an object.
-
-    Raises:
-        UserError: an unknown task or setting, or a value that it refuses.
-    """
-    if given_task is not None:
-        for field in ("task_settings", "train_subset"):
-            value = getattr(options, field)
-            require(not value, field, value, "be left out beside a task that is given as an object: make it with them")
-        made = given_task if options.val_split is None else given_task.holding_out(options.val_split)
-        return given_task if made is given_task else tasks.give(made)  # evaluators find it by its spec
-    kind = tasks.kind_of(task)
-    # A user's function need not have the argument: the task that it makes is divided.
-    divided = task not in tasks.NAMES and not tasks.takes(kind, "val_split")
-    own = {"train_subset": options.train_subset, **({} if divided else {"val_split": options.val_split})}
-    found = settings_parser.of_task(task, kind, options.task_settings, **own)
-    held = {"val_split": options.val_split} if divided and options.val_split else {}
-    return tasks.make_by(kind, task, {**found, **held})
-
-
 def unit_and_split(task: Task) -> tuple[str, str]:
     """Return the unit of chains' lengths and the split that arms are evaluated on."""
     return ("steps", "target") if task.low_dimensional else ("epochs", splits.evaluated(task.splits()))
 
 
-def resolve(
-    options: Sampling, *, task: Task, name: str, sampler: str, schedule: str | None = None, halve: bool = False
-) -> Method:
+def resolve(options: Sampling, *, task: Task, sampler: str, schedule: str | None = None, halve: bool = False) -> Method:
     """Resolve everything that one method's chains need: options, else the method's settings, else the task's defaults.
 
     Args:
@@ -151,13 +125,13 @@ def resolve(
     Raises:
         UserError: a setting out of range, or settings that do not fit together.
     """
-    s = settings_of(options, task=task, name=name, sampler=sampler, schedule=schedule, halve=halve)
+    s = settings_of(options, task=task, sampler=sampler, schedule=schedule, halve=halve)
     part = sampler_of(s)
     compatible.check(s, part)
     made = schedule_of(s, part.settings.get("tune", 0))
     parameter = torch.nn.Parameter(torch.zeros(1))
     # Refuses what is out of range, before anything is started.
-    built = samplers.build(part, [parameter], lr=made.at(1).lr, temperature=made.temperature, seed=0)
+    samplers.build(part, [parameter], lr=made.at(1).lr, temperature=made.temperature, seed=0)
     fitting = "keep" if s.kind.statistics_fit else "reestimate"
     start, members = _start(s)
     options, lengths = s.options, s.lengths
@@ -183,17 +157,16 @@ def resolve(
         start=start.digest,
         start_chain=members.spec.digest if members is not None else None,
         sample_only=start.sample_only,
-        micro_batch=execution.micro_batch(s, built.parts),
+        micro_batch=s.micro_batch,
         early_stop=s.early_stop,
-        prior=None if s.prior is None or everywhere(s.prior) else Part.from_json(s.prior.to_json()),
+        prior=None if s.prior is None or everywhere(s.prior) else s.prior.part(),
     )
     spec = dataclasses.replace(spec, pack=execution.pack_width(s, spec))
     if issubclass(s.kind, samplers.LastLayerLaplace):
         last_layer.check_planned(spec, task)
-    check_task(spec, task, name)
+    check_task(spec, task, s.name)
     return Method(
         task=task,
-        name=name,
         sampler=sampler,
         schedule=made,
         spec=spec,
@@ -221,9 +194,9 @@ def _start(s: MethodSettings) -> tuple[Start, Method | None]:
 
 def _members(s: MethodSettings) -> tuple[Start, Method]:
     plain = dataclasses.replace(s.of_all, compile="none")  # in packs they are not compiled
-    members = resolve(plain, task=s.task, name=s.name, sampler=ensemble_start.METHOD)
+    members = resolve(plain, task=s.task, sampler=ensemble_start.METHOD)
     if s.options.compile != "none" and not members.spec.pack:
-        members = resolve(s.of_all, task=s.task, name=s.name, sampler=ensemble_start.METHOD)
+        members = resolve(s.of_all, task=s.task, sampler=ensemble_start.METHOD)
     chosen = tuple(sorted(set(s.options.sample_only)))
     notes = [planned_network.sampled_note(s.task, chosen)] if chosen else []
     stop = members.spec.early_stop

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from raychains import samplers
+from raychains.core import settings_parser
 from raychains.core.config import Sampling
 from raychains.core.errors import UserError, require, shown, unknown_name
 from raychains.core.user_code import path_of
 from raychains.core.validation import as_number, is_number
-from raychains.planning import settings_parser
 
 Options = TypeVar("Options", bound=Sampling)
 INTEGERS = ("cycles", "burn_in")

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import itertools
 import math
-import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,24 +15,22 @@ import numpy as np
 from torch import Tensor
 
 from raychains import samplers, schedules
+from raychains.core import settings_parser
 from raychains.core.config import MOST_POINTS, Common, Run, Sweep
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.options import options_of
 from raychains.core.validation import is_int, is_number
 from raychains.evaluation.evaluation import Metric
-from raychains.planning import compatible, methods, settings_parser
+from raychains.planning import compatible
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.presets import default_arms
 from raychains.planning.reports import cycle_count
 from raychains.planning.sweep_plan import Asha, Point, SweepPlan, Values
 from raychains.store import Storage, initial_states
 from raychains.tasks import Task
+from raychains.tasks.from_options import SPLIT
 from raychains.tasks.user_defaults import defaults_of
 
-SPLIT = "val"
-"""The split that decides between settings."""
-VAL_SPLIT = 0.1
-"""Share of the training examples that is held out where the user says nothing."""
 DEFAULT_GRID: Mapping[str, tuple[Any, ...]] = {"exploration": (0.0, 0.25, 0.5, 0.75), "cycles": (2, 4, 8)}
 """β × M, the two settings of a cyclical schedule; cSG-MCMC's Fig. 3c varies M."""
 FIXED = ("epochs", "steps", "chains", "repeats", "lanes", "seed", "task", "task_settings", "train_subset", "val_split")
@@ -47,7 +44,6 @@ PATHS = ("sampler", "schedule")
 TRIES = 100
 """Draws for one point before a space counts as one without points that fit."""
 Kind = Literal["log", "uniform", "int", "choice"]
-R = typing.TypeVar("R", bound=Run)
 
 
 # Lists and ranges
@@ -261,7 +257,7 @@ class Points:
             UserError: one is out of range, or they do not fit together.
         """
         options = dataclasses.replace(self._base, **self.changed(values), repeats=repeats or self.options.repeats)
-        planned = default_arms.run(options, task=self._task)
+        planned = default_arms.run(options, self._task)
         [arm] = planned.comparison.arms
         one = (
             "be a file or none where each trial is one chain: a member of a deep ensemble, at which mile starts by "
@@ -270,7 +266,7 @@ class Points:
         require(not planned.comparison.starts, "init_from", options.init_from, one)
         self.start = planned.start
         self.notes += [note for note in planned.notes if "noise sd" not in note and note not in self.notes]
-        sampler = options.sampler or defaults_of(options.task, self._task).run
+        sampler = options.sampler or defaults_of(self._task).run
         specs = tuple(group[0] for group in arm.chains)
         costs = {"length": arm.length, "cycles": cycle_count(specs[0])}
         return Point(number=number, values=dict(values), sampler=sampler, specs=specs, **costs)
@@ -279,28 +275,6 @@ class Points:
 def with_stored_start(options: Run) -> Run:
     """Return the options with a file of this process where ``init_from`` names a start in their store."""
     return dataclasses.replace(options, init_from=initial_states.as_file(Storage(options.store), options.init_from))
-
-
-def with_validation(options: R, given: Task | None) -> tuple[Task, R, list[str]]:
-    """Return the task with its split val, the options that make it, and notes for the user.
-
-    Raises:
-        UserError: the task has no such split and nothing that can be held out.
-    """
-    task, notes = methods.make_task(options, options.task, given), []
-    held_out = "have data of which a part can be held out as the split val: a density has none"
-    require(not task.low_dimensional, "task", options.task, held_out)
-    needs = f"task must have a split val, which a sweep decides on, got {options.task}"
-    if SPLIT not in task.splits() and options.val_split is None:
-        options = dataclasses.replace(options, val_split=VAL_SPLIT)
-        try:
-            task = methods.make_task(options, options.task, given)
-        except UserError as error:
-            raise UserError(f"{needs}, which has none: {error}") from None
-        notes = [f"val_split {VAL_SPLIT:g}: that share of the training examples is held out, and decides"]
-    if SPLIT not in task.splits():
-        raise UserError(f"{needs}: give `val_split=.1`")
-    return task, options, notes
 
 
 # Plans
@@ -321,18 +295,18 @@ class Planned:
         return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items()}
 
 
-def plan(options: Sweep, given_task: Task | None = None) -> Planned:
+def plan(options: Sweep, task: Task, notes: Sequence[str]) -> Planned:
     """Return everything that a sweep computes; what is wrong is refused before anything starts.
 
     Args:
         options: what the person asks for.
-        given_task: the task where the person gave the object itself.
+        task: with the split val, made of the options.
+        notes: lines to begin with.
 
     Raises:
-        UserError: a setting out of range, a point that does not fit, or a task without data to hold out.
+        UserError: a setting out of range, or a point that does not fit.
     """
     search: Any = "random" if options.random else "optuna" if options.optuna else "grid"
-    task, options, notes = with_validation(options, given_task)
     metric = _metric(options.metric, task)
     grid, ranges = read_grid(options.grid), read_space(options.space)
     default = search == "grid" and not grid
@@ -377,7 +351,7 @@ def _given_by(option: str) -> Iterator[None]:
 
 def of_trials(
     options: Run,
-    given_task: Task | None,
+    task: Task,
     trials: Sequence[tuple[Mapping[str, Any], int]],
     metric: str,
     fixed: Collection[str],
@@ -387,7 +361,7 @@ def of_trials(
 
     Args:
         options: what all trials share, with the ``val_split`` that makes the split val.
-        given_task: the task where the user passed an object.
+        task: made of the options.
         trials: per trial its values and its repeat.
         metric: name of the metric that decides between points.
         fixed: options that no trial may have.
@@ -396,7 +370,6 @@ def of_trials(
     Raises:
         UserError: an unknown metric.
     """
-    task = methods.make_task(options, options.task, given_task)
     repeats = 1 + max(repeat for _, repeat in trials)
     points = Points(dataclasses.replace(with_stored_start(options), repeats=repeats), task, fixed)
     names = dict.fromkeys(name for values, _ in trials for name in values)

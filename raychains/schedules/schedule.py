@@ -46,6 +46,8 @@ class Schedule(ABC):
     kind: ClassVar[str]
     """The name in specs; a user's class is named by its import path."""
     revision: ClassVar[int] = 1
+    own_options: ClassVar[frozenset[str]] = frozenset({"steps", "lr", "temperature"})
+    """Settings that a chain has options of their own for."""
 
     steps: int
     """K, the gradient steps of the whole chain."""

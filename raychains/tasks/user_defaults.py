@@ -7,11 +7,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from raychains import priors, samplers
+from raychains import priors, samplers, tasks
 from raychains.core.config import Run
 from raychains.core.errors import renamed, require, unknown_name
 from raychains.core.options import options_of
-from raychains.core.registry import known_names
 from raychains.core.validation import positive
 from raychains.tasks.base import Task
 from raychains.tasks.defaults import SMALL, STEPS, Defaults, Rates, density, density_rates, network_rates
@@ -41,8 +40,8 @@ LARGE_BATCH, SMALL_BATCH, SMALL_DATA = 128, 32, 10_000
 """Batch sizes of a network of one's own: 32 with fewer than 10,000 examples, where no step size has to fit it."""
 
 
-def defaults_of(name: str, task: Task) -> Defaults:
-    """Return the settings of a task: its whole `Defaults` under a built-in name, else its options over general ones.
+def defaults_of(task: Task) -> Defaults:
+    """Return the settings of a task: a built-in one's whole `Defaults`, else its options over general ones.
     The batch is no larger than the data.
 
     A user's ``lr`` is the step size of the ``sampler`` beside it (default csghmc); those of the others follow from it.
@@ -51,14 +50,14 @@ def defaults_of(name: str, task: Task) -> Defaults:
     Raises:
         UserError: an option of the task's defaults that cannot have one, or a value out of range.
     """
-    found = _stated(name, task)
+    found = _stated(task)
     return dataclasses.replace(found, batch_size=min(found.batch_size, task.num_data))
 
 
-def _stated(name: str, task: Task) -> Defaults:
+def _stated(task: Task) -> Defaults:
     if isinstance(task.defaults, Defaults):
         # What subclasses of built-in tasks and functions that return one sample is another task.
-        return task.defaults.on(task.num_data) if name in known_names("task") else _general(task)
+        return task.defaults.on(task.num_data) if tasks.name_of(task) in tasks.NAMES else _general(task)
     given, mapped = _given(task, task.defaults)
     run = given.pop("sampler", "csghmc")
     method = samplers.method(run)

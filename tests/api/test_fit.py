@@ -16,9 +16,9 @@ import torch
 
 import raychains as rc
 from raychains import samplers
+from raychains.api import plans
 from raychains.core.config import Run
 from raychains.evaluation import metrics
-from raychains.planning.presets import default_arms
 from raychains.store import FitStore, Storage
 from tests.api.fit_task import make_task, samples, waves
 from tests.checks import refused
@@ -77,7 +77,7 @@ def test_the_cost_stays_within_the_budget_and_the_options_make_the_same_chains(f
     assert 0.7 * (320 - spent) < fitted.results()["gradients"][0] / 96 <= 320 - spent
     options = json.loads(Path(fitted.store.root.location("runs/waves/options.json")).read_text())
     del options["sha256"]
-    again = default_arms.run(Run(**options)).comparison.chains()
+    again = plans.run(Run(**options)).comparison.chains()
     assert again.items() < chains.items() and not any(spec.early_stop for spec in again.values())
     assert all(chains[d].early_stop is not None for d in chains.keys() - again.keys()), "the others are the ensemble's"
     with refused("run must be one that raychains.fit made", "pilots"):

@@ -14,7 +14,7 @@ from sklearn.model_selection import cross_val_score
 from torch import Tensor, nn
 
 import raychains as rc
-from raychains.api import sampling
+from raychains.api import plans, sampling
 from raychains.chain.chain import Chain
 from raychains.core.config import Run
 from raychains.core.sample import tensors_sha256
@@ -22,7 +22,6 @@ from raychains.evaluation.regression import outputs
 from raychains.models import stacked
 from raychains.orchestration.cluster.thread_workers import ThreadWorkers
 from raychains.planning.events import Planned, RunEvent
-from raychains.planning.presets import default_arms
 from raychains.tasks.base import seeded
 
 X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
@@ -73,7 +72,7 @@ def test_a_thread_that_builds_a_model_has_the_generators_for_itself() -> None:
 
 def test_dropout_of_a_chain_is_its_own_beside_a_thread_that_builds_models() -> None:
     options = Run(task="digits", sampler="sghmc", epochs=4, batch_size=20, lr=0.05, chains=1, schedule="constant")
-    planned = default_arms.run(options, task=task())
+    planned = plans.run(options, task=task())
     (spec,) = planned.comparison.chains().values()
 
     def run(other: Drawing | None) -> str:

@@ -6,10 +6,10 @@ import functools
 from typing import Any
 
 from raychains import callbacks
+from raychains.api import plans
 from raychains.core.config import Run
 from raychains.orchestration.cluster.prometheus import CHAIN, EVENTS, METRIC, RUN, STAGE, WAITING
 from raychains.planning import Comparison, budget
-from raychains.planning.presets import default_arms
 
 METRICS = {*CHAIN, *RUN, *dict(EVENTS.values()), STAGE[0], METRIC[0], WAITING[0]}
 """The names of Ray's gauges."""
@@ -18,7 +18,7 @@ METRICS = {*CHAIN, *RUN, *dict(EVENTS.values()), STAGE[0], METRIC[0], WAITING[0]
 @functools.cache
 def plan() -> Comparison:
     asked = Run(task="digits", epochs=8, chains=2, cycles=2, exploration=0.5, samples_per_cycle=1, repeats=1)
-    return default_arms.run(asked).comparison
+    return plans.run(asked).comparison
 
 
 def digests() -> list[str]:

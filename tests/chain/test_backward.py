@@ -74,7 +74,7 @@ def own() -> Task:
 
 def of_own(task: Task, **options: Any) -> ChainSpec:
     run = Run(task="digits", epochs=8, batch_size=20, **options)
-    return methods.resolve(run, task=task, name="own", sampler="sghmc").spec
+    return methods.resolve(run, task=task, sampler="sghmc").spec
 
 
 def replays(one: ChainSpec, task: Task | None = None) -> Replayed:

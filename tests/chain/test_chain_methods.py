@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from raychains import samplers
+from raychains.api import plans
 from raychains.chain.chain import Chain
 from raychains.core.config import Run
 from raychains.core.sample import Sample
 from raychains.core.spec import ChainSpec, Part
-from raychains.planning.presets import default_arms
 from raychains.schedules import Cyclical
 from tests.chain.chain_cases import SAMPLERS, chain_spec, run
 from tests.chain.chain_tasks import VariedDigits
@@ -127,7 +127,7 @@ def test_a_prior_counts_once() -> None:
 
 def test_a_task_that_adds_its_own_prior_takes_no_other() -> None:
     with refused("weight_decay", "0.5", "once"):
-        default_arms.run(Run(task="linear-regression", sampler="sgld", weight_decay=0.5))
+        plans.run(Run(task="linear-regression", sampler="sgld", weight_decay=0.5))
 
 
 def test_a_draw_of_several_weight_samples_counts_each() -> None:

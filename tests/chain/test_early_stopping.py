@@ -32,7 +32,7 @@ LOW, HIGH = 4, 50
 
 def member(task: Task, patience: int = LOW, epochs: int = 40, **change: Any) -> ChainSpec:
     options = Run(init_from=f"deep-ensemble:{epochs},{patience}", lr="deep-ensemble=.03", batch_size=20)
-    spec = methods.resolve(options, task=task, name="digits", sampler="deep-ensemble").spec
+    spec = methods.resolve(options, task=task, sampler="deep-ensemble").spec
     return dataclasses.replace(spec, **change)
 
 
@@ -194,7 +194,7 @@ def test_what_does_not_fit_is_refused(task: Task, change: dict[str, Any], words:
 
 
 def test_samplers_that_inject_noise_and_several_samples_are_refused(task: Task) -> None:
-    noisy = methods.resolve(Run(epochs=4, batch_size=20), task=task, name="digits", sampler="sghmc").spec
+    noisy = methods.resolve(Run(epochs=4, batch_size=20), task=task, sampler="sghmc").spec
     with refused("early_stop", "inject noise"):
         Chain(dataclasses.replace(noisy, early_stop=EarlyStop(share=0.15, patience=2), steps_per_epoch=6), task)
 

@@ -70,7 +70,7 @@ def written(folder: Path) -> dict[str, Path]:
 
 def resolved(path: Path | str, *patterns: str) -> methods.Method:
     options = Run(epochs=40, init_from=str(path), sample_only=patterns)
-    return methods.resolve(options, task=TASK, name="digits", sampler="sghmc")
+    return methods.resolve(options, task=TASK, sampler="sghmc")
 
 
 def test_the_start_is_the_content_whatever_file_it_comes_in(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_start_that_is_not_finite_is_refused_with_its_tensor_and_how_many(valu
     for strict in (True, False):
         with refused("init_from must hold finite numbers", "broken.pt", "6 of 80 in '4.weight'"):
             options = Run(epochs=40, init_from=str(tmp_path / "broken.pt"), init_strict=strict)
-            methods.resolve(options, task=TASK, name="digits", sampler="sghmc")
+            methods.resolve(options, task=TASK, sampler="sghmc")
 
 
 def test_tied_tensors_start_at_the_one_that_the_file_has() -> None:
@@ -260,12 +260,12 @@ def test_a_pattern_must_match_and_needs_a_start(tmp_path: Path) -> None:
     with refused("sample_only", "'fc.*'", "0.weight", "4.bias"):
         resolved(tmp_path / "start.pt", "4.*", "fc.*")
     with refused("sample_only", "init_from"):
-        methods.resolve(Run(epochs=40, sample_only=("4.*",)), task=TASK, name="digits", sampler="sghmc")
+        methods.resolve(Run(epochs=40, sample_only=("4.*",)), task=TASK, sampler="sghmc")
     theta = tmp_path / "theta.pt"
     torch.save({"theta": torch.zeros(1, 2)}, theta)
     with refused("sample_only", "density"):
         options = Run(init_from=str(theta), sample_only=("theta",), lanes=1)
-        methods.resolve(options, task=tasks.make("mixture25"), name="mixture25", sampler="sgld")
+        methods.resolve(options, task=tasks.make("mixture25"), sampler="sgld")
     one, other = resolved(tmp_path / "start.pt", "4.*", "1.*"), resolved(tmp_path / "start.pt", "1.*", "4.*", "1.*")
     assert one.spec.digest == other.spec.digest != resolved(tmp_path / "start.pt").spec.digest
     assert "106 of 626 parameters" in one.start.notes[1]
@@ -275,7 +275,7 @@ def test_a_density_starts_where_it_is_told(tmp_path: Path) -> None:
     theta = {"theta": torch.tensor([[3.0, -1.0], [0.0, 2.0], [4.0, 4.0]])}
     torch.save(theta, tmp_path / "theta.pt")
     options = Run(init_from=str(tmp_path / "theta.pt"), lanes=3, repeats=3, steps=300)
-    made = methods.resolve(options, task=tasks.make("mixture25"), name="mixture25", sampler="sgld")
+    made = methods.resolve(options, task=tasks.make("mixture25"), sampler="sgld")
     chain = Chain(made.spec, start=made.start.tensors)
     assert torch.equal(chain.model.state_dict()["theta"], theta["theta"])
 

@@ -134,7 +134,7 @@ def linear_task(n: int = 60, sigma: float = 0.5) -> Any:
 
 
 def laplace(task: Any, name: str = "own", **options: Any) -> Chain:
-    made = methods.resolve(Run(**options), task=task, name=name, sampler="laplace")
+    made = methods.resolve(Run(**options), task=task, sampler="laplace")
     return Chain(made.spec, task, start=made.start.tensors)
 
 
@@ -202,9 +202,7 @@ def test_another_seed_or_chain_has_other_draws() -> None:
 def test_a_cyclical_schedule_measures_at_each_mode() -> None:
     task = VariedDigits()
     options: dict[str, Any] = {"epochs": 8, "batch_size": 20, "lr": 0.1, "cycles": 2, "samples_per_cycle": 1}
-    made = methods.resolve(
-        Run(**options, exploration=0.75), task=task, name="digits", sampler="laplace", schedule="cyclical"
-    )
+    made = methods.resolve(Run(**options, exploration=0.75), task=task, sampler="laplace", schedule="cyclical")
     chain = Chain(made.spec, task)
     taken = samples(chain)
     assert [s.meta.cycle for s in taken] == [0] * 20 + [1] * 20

@@ -778,7 +778,7 @@ def test_a_chain_whose_own_update_fails_leaves_and_the_others_have_their_bytes(m
 def test_members_of_a_deep_ensemble_stop_each_by_itself(batch: int) -> None:
     task = Digits(train=90, hidden=[8])
     options = Run(init_from="deep-ensemble:30,4", lr="deep-ensemble=.1", batch_size=batch, pack="4")
-    one = methods.resolve(options, task=task, name="digits", sampler="deep-ensemble").spec
+    one = methods.resolve(options, task=task, sampler="deep-ensemble").spec
     specs = [dataclasses.replace(one, chain=i) for i in range(4)]
     alone = [Chain(s, task) for s in specs]
     straight = [outcome(c, run(c)) for c in alone]

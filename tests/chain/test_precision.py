@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from raychains import samplers, tasks
+from raychains.api import plans
 from raychains.chain import precision
 from raychains.chain.chain import Chain
 from raychains.chain.divergence import Diverged
@@ -124,7 +125,7 @@ def test_a_density_has_no_network_to_run_otherwise() -> None:
     with refused("precision", "density"):
         Chain(spec("mixture", "sgld", precision="bf16"))
     with refused("precision", "density", "mixture25"):
-        methods.resolve(Run(precision="bf16"), task=tasks.make("mixture25"), name="mixture25", sampler="sgld")
+        methods.resolve(Run(precision="bf16"), task=tasks.make("mixture25"), sampler="sgld")
     with refused("compile", "density", "pack"):
         Chain(spec("mixture", "sgld", compile="default", exact=False))
 
@@ -232,11 +233,10 @@ def test_what_torch_cannot_compile_is_one_line(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_options_become_fields_of_the_spec_and_the_plan_says_what_is_not_exact() -> None:
-    from raychains.planning.presets import default_arms
     from raychains.report import run_summary
 
     planned = {
-        name: default_arms.run(Run(epochs=40, chains=1, **change))  # type: ignore[arg-type]
+        name: plans.run(Run(epochs=40, chains=1, **change))  # type: ignore[arg-type]
         for name, change in {
             "plain": {},
             "fast": {"fast": True},
@@ -256,7 +256,7 @@ def test_options_become_fields_of_the_spec_and_the_plan_says_what_is_not_exact()
     shown = {name: run_summary.execution(p.comparison) for name, p in planned.items()}
     assert shown == {"plain": [], "bf16": ["precision bf16"], **{n: said[n] for n in ("fast", "compiled")}}
     with refused("precision", "fp16"):
-        default_arms.run(Run(epochs=40, precision="fp16"))
+        plans.run(Run(epochs=40, precision="fp16"))
 
 
 # No waiting inside an epoch

@@ -15,9 +15,9 @@ import torch
 
 import raychains as rc
 from raychains import samplers
+from raychains.api import plans
 from raychains.core.spec import Part
 from raychains.core.user_code import source_of
-from raychains.planning.presets import default_arms
 from tests.checks import refused
 
 SAMPLER = '''
@@ -83,7 +83,7 @@ def test_what_the_code_does_counts_and_how_it_looks_does_not(folder: Path) -> No
 
 def test_a_changed_sampler_is_another_chain_and_cannot_go_on_with_the_old_one(folder: Path) -> None:
     def spec() -> Any:
-        planned = default_arms.run(rc.Run(task="gaussian", sampler="mine:Mine", lr=0.1, steps=100, chains=1, repeats=1))
+        planned = plans.run(rc.Run(task="gaussian", sampler="mine:Mine", lr=0.1, steps=100, chains=1, repeats=1))
         return planned.comparison.arms[0].chains[0][0]
 
     imported(folder, SAMPLER)
@@ -102,7 +102,7 @@ def test_a_changed_sampler_is_another_chain_and_cannot_go_on_with_the_old_one(fo
 
 
 def test_a_built_in_sampler_has_no_source_in_its_spec() -> None:
-    planned = default_arms.run(rc.Run(task="gaussian", sampler="sgld", steps=100, chains=1, repeats=1))
+    planned = plans.run(rc.Run(task="gaussian", sampler="sgld", steps=100, chains=1, repeats=1))
     spec = planned.comparison.arms[0].chains[0][0]
     assert "source-sha256" not in str(spec.to_json()) and "facts" not in planned.comparison.to_json()
 

@@ -15,12 +15,12 @@ import torch
 from PIL import Image
 
 from raychains import tasks
+from raychains.api import plans
 from raychains.core.config import Run
 from raychains.data import catalogue, cifar10_c, sets, standin_manifest, standins, tabular
 from raychains.data.prepared import sources
 from raychains.evaluation.classification import Classification
-from raychains.planning import methods
-from raychains.planning.presets import default_arms
+from raychains.tasks.from_options import make_task
 from raychains.tasks.images import ImageTask
 from tests.checks import refused
 from tests.data.prepared.made import without_pictures
@@ -146,13 +146,13 @@ def test_a_run_says_that_its_data_are_stand_ins(
 ) -> None:
     monkeypatch.setenv("RAYCHAINS_DATA", str(root))
     options = {} if name == "blr-heart" else {"batch_size": 20}
-    planned = default_arms.run(Run(task=name, **options))  # type: ignore[arg-type]
+    planned = plans.run(Run(task=name, **options))  # type: ignore[arg-type]
     assert planned.notes.count(f"data: stand-ins, not {dataset}") == 1
     assert tasks.build(planned.comparison.task_spec).fingerprint == tasks.make(name).fingerprint
 
 
 def test_a_run_on_other_data_does_not() -> None:
-    assert not [note for note in default_arms.run(Run(task="digits")).notes if "stand-ins" in note]
+    assert not [note for note in plans.run(Run(task="digits")).notes if "stand-ins" in note]
 
 
 @pytest.mark.parametrize(("kind", "notes"), [("stand-in-", ["data: stand-ins, not faces"]), ("n0000000", [])])
@@ -167,7 +167,7 @@ def test_a_set_that_was_prepared_of_them_says_so_too(
 def test_every_split_of_a_task_on_cifar_is_there(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAYCHAINS_DATA", str(root))
     options = Run(task="cifar10-lenet", val_split=0.2)
-    task = methods.make_task(options, "cifar10-lenet")
+    task = make_task(options, "cifar10-lenet")
     assert isinstance(task, ImageTask) and task.num_data == 160
     splits = task.splits()
     prints = {splits[name].fingerprint for name in splits if not name.startswith("corrupted:")}

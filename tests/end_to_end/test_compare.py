@@ -15,10 +15,10 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 import raychains as rc
+from raychains.api import plans
 from raychains.core.config import Compare
 from raychains.core.errors import ChainsFailed, UserError
 from raychains.evaluation.classification import log_probabilities
-from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage, codec
 from raychains.tasks.digits import Digits
 from tests.checks import refused
@@ -167,7 +167,7 @@ def test_a_short_table4_has_its_arms_and_no_published_numbers_and_predicts_nothi
     table = short.table(full=True)
     assert len(short.comparison.chains()) == 8 and len(short.results()) == 4 * 3
     assert table["modes"].between(0, 25).all() and table["modes"].max() > 0 and "modes_published" not in table.columns
-    whole = default_arms.compare(Compare(task="mixture25")).comparison.arms
+    whole = plans.compare(Compare(task="mixture25")).comparison.arms
     assert [arm.published["modes"] for arm in whole] == PUBLISHED
     with refused("density"):
         short.predict(np.zeros((1, 2)))

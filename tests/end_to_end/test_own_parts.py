@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import raychains as rc
-from raychains.api import sampling
+from raychains.api import plans, sampling
 from raychains.cli import main
 from raychains.core import user_code
 from raychains.core.checksum import unsealed
@@ -255,11 +255,10 @@ def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_short_name_and_an_import_path_are_one_chain(installed: Path) -> None:
-    from raychains.planning.presets import default_arms
 
     def digests(sampler: str, schedule: str) -> list[str]:
         options: dict[str, Any] = {"lr": f"{sampler}=.1", "epochs": 2, "chains": 1}
-        found = default_arms.run(rc.Run(task="digits", sampler=sampler, schedule=schedule, **options)).comparison
+        found = plans.run(rc.Run(task="digits", sampler=sampler, schedule=schedule, **options)).comparison
         return [found.digest, *found.chains()]
 
     assert digests("mine-sgld", "warm") == digests("own_parts:Mine", "own_parts:Warm")

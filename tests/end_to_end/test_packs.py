@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import raychains as rc
+from raychains.api import plans
 from raychains.chain.chain import Chain
 from raychains.chain.pack import Pack
 from raychains.chain.random_streams import stream_seed
 from raychains.cli import main
 from raychains.core.errors import ChainsFailed
 from raychains.core.sample import Sample, tensors_sha256
-from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage
 from tests.chain.test_pack import Stepping, together
 from tests.orchestration.worlds import stored_hashes, undisturbed_hashes
@@ -91,7 +91,7 @@ def test_a_chain_that_ends_its_process_whenever_it_begins_fails_alone(runs: str,
         sampler="sghmc", schedule="cyclical", chains=4, repeats=1, epochs=40, batch_size=20, lr=0.1, pack="4",
         max_failures=1, store=runs, name="doomed",
     )  # fmt: skip
-    specs = default_arms.run(options).comparison.chains()
+    specs = plans.run(options).comparison.chains()
     *others, doomed = specs  # the first one is tried in this process
     (tmp_path / "seeds" / str(stream_seed(specs[doomed], "init"))).touch()
     with pytest.raises(ChainsFailed, match=rf"1 of 4 chains failed.*{doomed[:12]}"), unpaged():

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from raychains import tasks
+from raychains.api import plans
 from raychains.chain import chain
 from raychains.core.config import Run
 from raychains.core.sample import Sample, tensors_sha256
 from raychains.evaluation.running import RunningEnsemble
-from raychains.planning.presets import default_arms
 
 
 @pytest.fixture(scope="module")
 def samples() -> list[Sample]:
     options = Run(epochs=20, cycles=2, exploration=0.5, samples_per_cycle=3, val_split=0.2)
-    spec = default_arms.run(options).comparison.arms[0].chains[0][0]
+    spec = plans.run(options).comparison.arms[0].chains[0][0]
     return [event for event in chain.Chain(spec) if isinstance(event, Sample)]
 
 
@@ -35,7 +35,7 @@ def test_after_every_sample_the_metrics_are_those_of_all_samples_so_far(samples:
 def test_other_evaluations_are_given_all_blocks(samples: list[Sample]) -> None:
     evaluation = tasks.make("linear-regression").splits()["target"]
     options = Run(task="linear-regression", steps=400, repeats=1, cycles=2)
-    spec = default_arms.run(options).comparison.arms[0].chains[0][0]
+    spec = plans.run(options).comparison.arms[0].chains[0][0]
     drawn = [event for event in chain.Chain(spec) if isinstance(event, Sample)]
     ensemble = RunningEnsemble(evaluation)
     for sample in drawn:

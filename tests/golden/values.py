@@ -21,9 +21,9 @@ import torch
 
 import raychains as rc
 from raychains import samplers, tasks
+from raychains.api import plans
 from raychains.chain.random_streams import stream_seed
 from raychains.core.sample import Sample, tensors_sha256
-from raychains.planning.presets import default_arms
 from raychains.samplers.normals import Normals
 from tests.golden import chains, data
 
@@ -82,7 +82,7 @@ def _small_data() -> Iterator[None]:
 
 def _digest(options: rc.Run, task: rc.Task | None = None) -> str:
     """Of the first chain that `raychains run` plans."""
-    return default_arms.run(options, task).comparison.arms[0].chains[0][0].digest[:DIGITS]
+    return plans.run(options, task).comparison.arms[0].chains[0][0].digest[:DIGITS]
 
 
 MEASURED = ("digits", "mnist-", "cifar10-resnet18")

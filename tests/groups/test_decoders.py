@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from raychains.api import plans
 from raychains.core.config import Run
 from raychains.orchestration.cluster.resource_config import ResourceConfig
 from raychains.orchestration.lease import Lease
 from raychains.orchestration.run.launch import run_chains
-from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage
 from tests.data.prepared.made import folder_of_classes, prepared
 from tests.groups.test_groups import Killing, process_of
@@ -51,7 +51,7 @@ def test_a_run_with_a_decoder_that_is_killed_has_the_samples_of_a_chain_alone(
     monkeypatch.setenv("RAYCHAINS_DATA", str(data))
     options = Run(**settings(data), store=store)
     listener = Killing(30, beside_the_chain)
-    plan = default_arms.run(options).comparison
+    plan = plans.run(options).comparison
     placed = replace(ResourceConfig.of(options), evaluate=False)
     outcome = run_chains(plan, Storage(store), placed, listener, lease=Lease(Storage(store)))
     assert listener.killed and not outcome.failed and outcome.samples == 2

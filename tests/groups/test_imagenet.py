@@ -15,6 +15,7 @@ from raychains.chain.chain import Chain
 from raychains.core.config import Prepare, Run
 from raychains.core.sample import Sample, tensors_sha256
 from raychains.planning import methods
+from raychains.tasks.from_options import make_task
 from tests.groups.test_groups import Killing
 from tests.orchestration.worlds import stored_hashes
 
@@ -56,7 +57,7 @@ def test_a_prepared_set_is_sampled_by_a_group_and_evaluated(
 
     monkeypatch.setenv("RAYCHAINS_DATA", str(tmp_path / "data"))
     given = Run(**settings)
-    method = methods.resolve(given, task=methods.make_task(given, given.task), name=given.task, sampler="csghmc")
+    method = methods.resolve(given, task=make_task(given, given.task), sampler="csghmc")
     alone = [e for e in Chain(method.spec, method.task) if isinstance(e, Sample)]
     assert [*stored_hashes(store, result.comparison).values()] == [tensors_sha256(s.tensors) for s in alone]
     assert len(alone) == 2

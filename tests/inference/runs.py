@@ -7,10 +7,10 @@ from typing import Any
 
 import raychains as rc
 from raychains import tasks
+from raychains.api import plans
 from raychains.chain.chain import Chain
 from raychains.core.config import Compare, Run
 from raychains.core.sample import Sample
-from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, RunStore, Storage, initial_states
 from raychains.tasks import Task
 
@@ -21,7 +21,7 @@ DIGITS: dict[str, Any] = {
 
 def finished(folder: Path, options: Run | Compare, *, name: str = "small", task: Task | None = None) -> rc.Result:
     """The run that ``options`` describe, its chains run one after another."""
-    plan: Any = default_arms.compare if isinstance(options, Compare) else default_arms.run
+    plan: Any = plans.compare if isinstance(options, Compare) else plans.run
     planned, root = plan(options, task), Storage(folder)
     store = RunStore(root, name)
     if task is not None:

@@ -316,7 +316,7 @@ def test_hmc_is_refused_where_there_is_no_one_posterior_of_a_small_network() -> 
 
     def chain(**given: Any) -> Any:
         options = Run(task="digits", **given)
-        return methods.resolve(options, task=digits, name="digits", sampler="sgld").spec
+        return methods.resolve(options, task=digits, sampler="sgld").spec
 
     digits = tasks.make("digits")
     assert asked(digits, chain(), chain()) == "None"
@@ -338,9 +338,7 @@ def test_hmcs_reference_of_a_classifier_is_the_mean_of_its_draws_probabilities(t
     x = rng.standard_normal((30, 2)).astype(np.float32)
     labels = (x[:, 0] + 0.5 * rng.standard_normal(30) > 0).astype(np.int64)
     task = Task.from_module(lambda: torch.nn.Linear(2, 2), (x, labels), (x[:20], labels[:20]), name="two classes")
-    spec = methods.resolve(
-        Run(task="digits", weight_decay=0.05), task=tasks.make("digits"), name="digits", sampler="sgld"
-    ).spec
+    spec = methods.resolve(Run(task="digits", weight_decay=0.05), task=tasks.make("digits"), sampler="sgld").spec
     context: Any = SimpleNamespace(
         task=task, split="test", store=SimpleNamespace(root=Storage(str(tmp_path))), groups=[(0, 0)],
         comparison=SimpleNamespace(task="mine", arms=[SimpleNamespace(chains=[[spec]])]),

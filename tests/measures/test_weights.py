@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
+from raychains.api import plans
 from raychains.core.config import Run
 from raychains.core.errors import UserError
 from raychains.measures import draws as draw_blocks
 from raychains.measures import weights
-from raychains.planning.presets import default_arms
 from raychains.planning.views import Request
 from raychains.tasks.two_modes import FLAT_CENTRE, SHARP_CENTRE, TwoModes
 from tests.orchestration.worlds import meta
@@ -122,7 +122,7 @@ def test_truncated_weights_recover_the_masses_of_modes_that_chains_explored(
     """
     task = TwoModes(sharp=0.3, flat=0.6)
     options = Run(task="two-modes", sampler="sgld", chains=2, repeats=1, steps=1000, weight_decay=decay)
-    arm = default_arms.run(options).comparison.arms[0]
+    arm = plans.run(options).comparison.arms[0]
     rng, n = np.random.default_rng(3), 200
     values, masses = [], []
     for sigma, centre in ((0.3, SHARP_CENTRE), (0.6, FLAT_CENTRE)):

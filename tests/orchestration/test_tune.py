@@ -19,11 +19,11 @@ from ray.experimental.internal_kv import _internal_kv_list
 from torch import Tensor
 
 import raychains as rc
+from raychains.api import plans
 from raychains.core.errors import UserError
 from raychains.orchestration.cluster import ray_private
-from raychains.planning import methods
-from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage, codec
+from raychains.tasks.from_options import make_task
 from tests.checks import refused
 from tests.orchestration.trials import (
     CONFIG,
@@ -58,10 +58,10 @@ def test_a_trial_reports_the_ensemble_so_far_after_every_cycle(undisturbed: Any,
     ]  # fmt: skip
     assert [r["gradient_evaluations"] for r in found] == [360, 720, 1080]  # of 180 examples, a tenth of 200 is held out
     options = rc.Run(task=GUARDED, epochs=6, sampler="csgld", chains=1, val_split=0.1, **CONFIG)
-    [digest] = default_arms.run(options).comparison.chains()
+    [digest] = plans.run(options).comparison.chains()
     assert {r["digest"] for r in found} == {digest}
     chain = ChainStore(Storage(store), digest)
-    evaluation = methods.make_task(options, GUARDED).splits()["val"]
+    evaluation = make_task(options, GUARDED).splits()["val"]
     for report in found:
         samples = [chain.read_sample(record.file) for record in chain.records()[: report["samples"]]]
         tensors = [codec.decode(data)[0] for data in samples]

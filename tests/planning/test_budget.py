@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from raychains.api import plans
 from raychains.core.config import Compare, Run
 from raychains.planning import budget
 from raychains.planning.budget import Spent
-from raychains.planning.presets import default_arms
 from tests.planning.plans import arm, comparison
 
 N = 500
@@ -19,7 +19,7 @@ ARMS, SINGLE = 4 * 200 + 4 * 200 + 4 * 100 + 200, 200
 @pytest.mark.parametrize(("samplers", "repeats"), [(("sgld",), 1), (("sgld", "sghmc"), 5), (("sgd", "sgdm"), 2)])
 def test_table_2_costs_2200_epochs_and_sharing_saves_the_single_arm(samplers: tuple[str, ...], repeats: int) -> None:
     assert ARMS == 2200
-    plan = default_arms.compare(Compare(task="digits", sampler=samplers, repeats=repeats)).comparison
+    plan = plans.compare(Compare(task="digits", sampler=samplers, repeats=repeats)).comparison
     rows, ledger = len(samplers) * repeats, budget(plan)
     assert [a.cost for a in plan.arms] == ["200/800", "200/800", "100/400", "200/200"] * len(samplers)
     assert (ledger.chains_of_arms, ledger.unique_chains) == (13 * rows, (4 + 4 + 4) * rows)
@@ -29,13 +29,13 @@ def test_table_2_costs_2200_epochs_and_sharing_saves_the_single_arm(samplers: tu
 
 
 def test_what_a_person_gets_without_saying_anything() -> None:
-    plan = default_arms.compare(Compare(task="digits")).comparison
+    plan = plans.compare(Compare(task="digits")).comparison
     assert plan.arms[0].repeats == 5 and len(plan.arms) == 8
     assert budget(plan).unique_length == 2000 * 5 * 2
 
 
 def test_mixtures_count_steps_of_every_lane() -> None:
-    plan = default_arms.compare(Compare(task="mixture25", repeats=10, lanes=5)).comparison
+    plan = plans.compare(Compare(task="mixture25", repeats=10, lanes=5)).comparison
     ledger = budget(plan)
     # Table 4: single and parallel arms of both schedules, 50,000 steps, 10 repeats; the single ones are shared.
     assert ledger.arms == ledger.arms_length == 50_000 * 10 * (1 + 1 + 4 + 4)
@@ -44,12 +44,12 @@ def test_mixtures_count_steps_of_every_lane() -> None:
 
 
 def test_one_run_shares_nothing() -> None:
-    ledger = budget(default_arms.run(Run(task="digits", chains=3, epochs=40, repeats=2)).comparison)
+    ledger = budget(plans.run(Run(task="digits", chains=3, epochs=40, repeats=2)).comparison)
     assert ledger.saved == 0 == ledger.saved_length and ledger.unique_length == 3 * 40 * 2
 
 
 def test_an_arm_of_one_chain_is_not_planned_twice() -> None:
-    plan = default_arms.compare(Compare(task="digits", chains=1, sampler=("sgld",))).comparison
+    plan = plans.compare(Compare(task="digits", chains=1, sampler=("sgld",))).comparison
     assert [a.cost for a in plan.arms] == ["200/200", "200/200", "100/100"]
     assert budget(plan).saved == 0
 
@@ -64,7 +64,7 @@ def test_finished_chains_need_not_run() -> None:
 
 
 def test_an_odd_number_of_epochs_is_fine_where_nothing_is_halved() -> None:
-    plan = default_arms.compare(Compare(task="digits", epochs=199, schedule=("cyclical",))).comparison
+    plan = plans.compare(Compare(task="digits", epochs=199, schedule=("cyclical",))).comparison
     assert {a.length for a in plan.arms} == {199}
 
 

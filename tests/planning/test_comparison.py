@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from raychains.api import plans
 from raychains.core.config import Compare
 from raychains.planning import Comparison
-from raychains.planning.presets import default_arms
 from tests.checks import refused
 from tests.planning.plans import arm, comparison
 
@@ -59,7 +59,7 @@ def test_equal_names_of_arms_are_refused() -> None:
 
 @pytest.mark.parametrize("task", ["digits", "mixture25"])
 def test_json_round_trip_keeps_a_real_comparison(task: str) -> None:
-    plan = default_arms.compare(Compare(task=task, repeats=2)).comparison
+    plan = plans.compare(Compare(task=task, repeats=2)).comparison
     again = Comparison.from_json(through_text(plan))
     assert any(arm.published for arm in again.arms) == (task == "mixture25")
     assert again == plan and again.chains().keys() == plan.chains().keys()

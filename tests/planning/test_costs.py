@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from raychains import Task, tasks
+from raychains.api import plans
 from raychains.api.commands import plan, rate
 from raychains.chain.chain import Chain
 from raychains.chain.planned_network import sizes
@@ -20,9 +21,9 @@ from raychains.core.sample import Sample
 from raychains.data.prepared.manifest import Manifest, Shard, Split
 from raychains.planning import methods
 from raychains.planning.costs import costs, draws, predicted
-from raychains.planning.presets import default_arms
 from raychains.report.terminal import cost_lines, plan_table
 from raychains.store import ChainStore, RunStore, Storage, codec
+from raychains.tasks.from_options import make_task
 from tests.checks import refused
 
 N, TEST, PER_GROUP = 1_281_167, 50_000, 64
@@ -87,11 +88,11 @@ def test_a_chains_files_are_as_large_as_is_said(
     """Up to the header, and a checkpoint's generators and counters, of a few kB."""
     given = Run(task="digits", sampler=sampler, schedule=schedule, epochs=4, cycles=1 if schedule is None else None)
     given = dataclasses.replace(given, **change)
-    task = methods.make_task(given, "digits")
+    task = make_task(given, "digits")
     if given.sample_only:
         torch.save(task.build_model(seed=1, lanes=1).state_dict(), tmp_path / "start.pt")
         given = dataclasses.replace(given, init_from=str(tmp_path / "start.pt"))
-    method = methods.resolve(given, task=task, name="digits", sampler=sampler, schedule=schedule)
+    method = methods.resolve(given, task=task, sampler=sampler, schedule=schedule)
     spec = method.spec
     chain = Chain(spec, task, start=method.start.tensors)
     samples = [e for e in chain if isinstance(e, Sample)]
@@ -127,7 +128,7 @@ def test_the_command_prints_it_and_refuses_what_is_wrong(tmp_path: Path, capsys:
 
 def test_a_finished_chain_tells_the_rate(tmp_path: Path) -> None:
     options = Run(task="digits", sampler="csghmc", epochs=4, cycles=1, chains=2, repeats=1)
-    planned = default_arms.run(options).comparison
+    planned = plans.run(options).comparison
     root = Storage(str(tmp_path))
     RunStore(root, "some").write_plan({"comparison": planned.to_json()})
     given = Plan(task="digits", measured_on=str(tmp_path / "runs" / "some"))
@@ -160,7 +161,7 @@ def test_predictions_have_the_size_of_one_real_block(name: str) -> None:
 
 
 def test_members_that_chains_start_at_are_not_evaluated() -> None:
-    planned = default_arms.run(Run(sampler="mile", epochs=200, chains=2))
+    planned = plans.run(Run(sampler="mile", epochs=200, chains=2))
     task = tasks.build(planned.comparison.task_spec)
     found = costs(planned.comparison, task)
     kept = sum(expected_samples(spec) for spec in planned.comparison.of_arms().values())
@@ -176,5 +177,5 @@ def test_a_plan_says_once_what_is_the_same_in_every_arm(tmp_path: Path, capsys: 
     assert "One epoch: 10 steps of a chain, 500 gradient evaluations." in said and "steps per chain" not in said
     assert main(["plan", "--task", "mixture25", *store]) == 0
     assert "One " not in (said := capsys.readouterr().out) and "50000/200000" in said
-    started = plan_table(default_arms.run(Run(task="digits", sampler="mile", epochs=60, chains=2)).comparison)
+    started = plan_table(plans.run(Run(task="digits", sampler="mile", epochs=60, chains=2)).comparison)
     assert [str(column.header) for column in started.columns[-2:]] == ["steps per chain", "gradient evaluations"]

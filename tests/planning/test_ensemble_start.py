@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from raychains import tasks
+from raychains.api import plans
 from raychains.core.config import Compare, Run
 from raychains.core.spec import ChainSpec
 from raychains.planning import Comparison, budget, gradient_evaluations, sweep_points
 from raychains.planning.budget import Spent
 from raychains.planning.ensemble_start import EnsembleStart, ensemble_start
-from raychains.planning.presets import default_arms
 from tests.checks import refused
 
 
 def both(**change: Any) -> Comparison:
     options: dict[str, Any] = {"sampler": ("deep-ensemble", "sghmc"), "init_from": "deep-ensemble:50,10", "epochs": 40}
-    return default_arms.compare(Compare(**{**options, "schedule": ("cyclical",), "repeats": 2, **change})).comparison
+    return plans.compare(Compare(**{**options, "schedule": ("cyclical",), "repeats": 2, **change})).comparison
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,9 @@ def test_both_arms_come_out_of_one_plan_and_share_the_members() -> None:
 def test_chains_without_the_ensembles_arm_have_the_same_members_and_digests() -> None:
     with_arm, without = both(), both(sampler=("sghmc",))
     assert without.arms == with_arm.arms[1:] and without.chains() == with_arm.chains()
-    alone = default_arms.run(Run(sampler="deep-ensemble", init_from="deep-ensemble:50,10", epochs=3, repeats=2))
+    alone = plans.run(Run(sampler="deep-ensemble", init_from="deep-ensemble:50,10", epochs=3, repeats=2))
     assert alone.comparison.arms[0].chains == with_arm.arms[0].chains
-    plain = default_arms.run(Run(sampler="deep-ensemble", epochs=50, repeats=2)).comparison.arms[0].chains[0][0]
+    plain = plans.run(Run(sampler="deep-ensemble", epochs=50, repeats=2)).comparison.arms[0].chains[0][0]
     member = with_arm.arms[0].chains[0][0]
     assert plain.early_stop is not None and plain.early_stop.patience == 20
     assert dataclasses.replace(plain, early_stop=member.early_stop) == member
@@ -156,5 +156,5 @@ def test_a_trial_is_one_chain_and_has_no_members() -> None:
         sweep_points.Points(Run(sampler="mile", epochs=40), tasks.make("digits")).make(0, {})
     options = Run(task="digits", sampler="mile", epochs=40, init_from="none", chains=1, repeats=1)
     (spec,) = sweep_points.Points(options, tasks.make("digits")).make(0, {}).specs
-    alone = default_arms.run(options)
+    alone = plans.run(options)
     assert spec.digest == alone.comparison.arms[0].chains[0][0].digest

@@ -8,16 +8,17 @@ from typing import Any, ClassVar
 import pytest
 
 from raychains import samplers, tasks
+from raychains.api import plans
 from raychains.chain.chain import Chain
 from raychains.core.config import Compare, Run
 from raychains.core.sample import Sample
 from raychains.planning import methods
-from raychains.planning.presets import default_arms
 from raychains.samplers import METHODS
 from raychains.schedules import Cyclical
 from raychains.tasks import Task
 from raychains.tasks.defaults import Defaults
 from raychains.tasks.digits import Digits
+from raychains.tasks.from_options import make_task
 from raychains.tasks.mixture import Mixture25
 from raychains.tasks.user_defaults import defaults_of
 from tests.checks import refused
@@ -33,7 +34,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def resolved(name: str, sampler: str, task: Task | None = None, **options: Any) -> methods.Method:
     found = task if task is not None else tasks.make(name)
-    return methods.resolve(Run(**options), task=found, name=name, sampler=sampler)
+    return methods.resolve(Run(**options), task=found, sampler=sampler)
 
 
 LAPLACE_REFUSES = {
@@ -74,7 +75,7 @@ def test_default_step_sizes_do_not_diverge(sampler: str, name: str) -> None:
 def test_a_subset_keeps_entropy_mcmcs_coupling_stable() -> None:
     """lr·2/(ηN) must stay below 2: η holds for (almost) all images, and is in proportion larger for fewer."""
     task = tasks.make("cifar10-resnet18")
-    whole, part = task.defaults, defaults_of("cifar10-resnet18", task)
+    whole, part = task.defaults, defaults_of(task)
     assert isinstance(whole, Defaults)
     eta = part.sampler_settings["emcmc"]["eta"]
     assert eta * TRAIN == pytest.approx(whole.sampler_settings["emcmc"]["eta"] * 40_000)
@@ -128,9 +129,9 @@ def test_mnist_settings_are_those_that_were_tried() -> None:
 
 def test_raychains_run_takes_the_tasks_own_method() -> None:
     for name, expected in (("cifar10-resnetpp56", "atmc"), ("mnist-mlp", "sghmc"), ("digits", "sghmc")):
-        (arm,) = default_arms.run(Run(task=name)).comparison.arms
+        (arm,) = plans.run(Run(task=name)).comparison.arms
         assert (arm.chains[0][0].sampler.kind, arm.schedule) == (expected, "cyclical")
-    arms = default_arms.compare(Compare(task="cifar10-resnetpp56")).comparison.arms
+    arms = plans.compare(Compare(task="cifar10-resnetpp56")).comparison.arms
     assert {a.sampler for a in arms} == {"sgnht", "atmc"}
 
 
@@ -139,13 +140,13 @@ def test_raychains_run_takes_the_tasks_own_method() -> None:
 
 def test_options_choose_the_training_images() -> None:
     options = Run(task="mnist-mlp", train_subset=200, val_split=0.2, task_settings=("split_seed=3",))
-    (arm,) = default_arms.run(options).comparison.arms
+    (arm,) = plans.run(options).comparison.arms
     spec = arm.chains[0][0]
     assert spec.task.settings == {"train_subset": 200, "val_split": 40, "split_seed": 3}
     assert spec.sampler.settings["num_data"] == 160 and spec.steps_per_epoch == 2
-    (whole,) = default_arms.run(Run(task="mnist-mlp")).comparison.arms
+    (whole,) = plans.run(Run(task="mnist-mlp")).comparison.arms
     assert whole.chains[0][0].task.settings == {} and whole.chains[0][0].digest != spec.digest
-    digits = methods.make_task(Run(val_split=50.0), "digits")
+    digits = make_task(Run(val_split=50.0), "digits")
     assert digits.num_data == 450 and "val" in digits.splits()
 
 
@@ -162,7 +163,7 @@ def test_options_choose_the_training_images() -> None:
 )
 def test_a_task_that_cannot_is_one_line(options: Mapping[str, Any], words: tuple[str, ...]) -> None:
     with refused(*words):
-        default_arms.run(Run(**options))
+        plans.run(Run(**options))
 
 
 # A person's own task
@@ -182,7 +183,7 @@ class Own(Digits):
 
 
 def test_a_tasks_own_defaults_are_used_where_there_is_no_entry() -> None:
-    own = defaults_of("pkg.mod:make", Own())
+    own = defaults_of(Own())
     assert (own.run, own.samplers, own.epochs, own.batch_size, own.cycles) == ("csgld", ("sgld",), 12, 25, 2)
     method = resolved("pkg.mod:make", "csgld", Own())
     assert isinstance(method.schedule, Cyclical) and method.schedule.lr == 0.02 and method.schedule.temperature == 0.5
@@ -194,14 +195,18 @@ def test_a_tasks_own_defaults_are_used_where_there_is_no_entry() -> None:
 
 
 def test_a_task_without_defaults_has_general_ones() -> None:
-    network, density = defaults_of("mine", Digits(train=100)), defaults_of("mine", Mixture25())
-    assert defaults_of("digits", Digits()).epochs == 200  # a built-in name's own hold under that name alone
+    class Mine(Digits): ...
+
+    class Density(Mixture25): ...
+
+    network, density = defaults_of(Mine(train=100)), defaults_of(Density())
+    assert defaults_of(Digits()).epochs == 200  # a built-in task's own hold for that class alone
     assert network.run == "csghmc" and network.batch_size == 100 and network.epochs == 40 and network.steps is None
     assert density.steps == 20_000 and density.epochs is None
     for name in METHODS:
-        assert resolved("mine", name, Digits(train=100), epochs=8, batch_size=10).schedule.kept > 0
+        assert resolved("mine", name, Mine(train=100), epochs=8, batch_size=10).schedule.kept > 0
         if METHODS[name].early_stop is None and not METHODS[name].last_epoch_measures:  # a density has no examples
-            assert resolved("mine", name, Mixture25(), steps=400).schedule.kept > 0
+            assert resolved("mine", name, Density(), steps=400).schedule.kept > 0
 
 
 @pytest.mark.parametrize(
@@ -218,4 +223,4 @@ def test_wrong_defaults_of_a_task_are_one_line(
 ) -> None:
     monkeypatch.setattr(Own, "defaults", wrong)
     with refused(*words):
-        defaults_of("mine", Own())
+        defaults_of(Own())

@@ -100,7 +100,7 @@ def test_a_start_that_is_not_finite_and_a_density_are_refused(task: Task, file: 
     with refused("init_from must hold finite numbers", "nan.pt", "1 of 2 in 'bias'"):
         planned(task, file, init_from=(file, str(tmp_path / "nan.pt")))
     with refused("task", "mixture25", "density"):
-        local(Local(task="mixture25", init_from=(file,)))
+        local(Local(task="mixture25", init_from=(file,)), tasks.make("mixture25"))
 
 
 def test_a_centred_prior_is_the_gaussian_around_its_centre(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from raychains import samplers, tasks
+from raychains.api import plans
 from raychains.chain.chain import Chain
 from raychains.core.config import Compare, Run
 from raychains.core.sample import Sample
 from raychains.planning import gradient_evaluations, methods
-from raychains.planning.presets import default_arms
 from raychains.samplers import METHODS
 from raychains.schedules import Cyclical, Decreasing, Exponential, Linear, Step
 from tests.checks import refused
@@ -24,7 +24,7 @@ SHORT = {"digits": {"epochs": 8}}
 
 
 def resolved(sampler: str, task: str = "digits", schedule: str | None = None, **options: Any) -> methods.Method:
-    return methods.resolve(Run(**options), task=tasks.make(task), name=task, sampler=sampler, schedule=schedule)
+    return methods.resolve(Run(**options), task=tasks.make(task), sampler=sampler, schedule=schedule)
 
 
 def test_the_names_are_those_that_people_expect() -> None:
@@ -166,10 +166,10 @@ def test_what_a_schedule_is_told_is_told_once(option: dict[str, Any], setting: s
 
 
 def test_a_tasks_batch_is_no_larger_than_its_data() -> None:
-    few = methods.resolve(Run(), task=tasks.make("digits", train=20), name="digits", sampler="csghmc")
+    few = methods.resolve(Run(), task=tasks.make("digits", train=20), sampler="csghmc")
     assert few.spec.batch_size == 20 and few.spec.steps_per_epoch == 1
     with refused("batch_size", "21", "[1, 20]"):
-        methods.resolve(Run(batch_size=21), task=tasks.make("digits", train=20), name="digits", sampler="csghmc")
+        methods.resolve(Run(batch_size=21), task=tasks.make("digits", train=20), sampler="csghmc")
 
 
 def test_a_decreasing_step_size_falls_to_the_last_one_or_as_a_and_b_say() -> None:
@@ -207,7 +207,7 @@ def test_a_temperature_ramp_reaches_the_schedule() -> None:
 
 
 def test_two_gradients_a_step_are_half_the_steps_at_the_same_cost() -> None:
-    plan = default_arms.compare(Compare(sampler=("sgdm", "sam"), epochs=40)).comparison
+    plan = plans.compare(Compare(sampler=("sgdm", "sam"), epochs=40)).comparison
     by_name = {arm.name: arm for arm in plan.arms}
     sgdm, sam = by_name["sgdm-cyclical-4x40"], by_name["sam-cyclical-4x40"]
     a, b = sgdm.chains[0][0], sam.chains[0][0]
@@ -218,19 +218,19 @@ def test_two_gradients_a_step_are_half_the_steps_at_the_same_cost() -> None:
 
 
 def test_a_name_that_is_its_own_schedule_has_only_that_ones_arms() -> None:
-    plan = default_arms.compare(Compare(sampler=("csgld", "snapshot-sgd"), epochs=40)).comparison
+    plan = plans.compare(Compare(sampler=("csgld", "snapshot-sgd"), epochs=40)).comparison
     assert [arm.label for arm in plan.arms] == [
         "cSGLD, 4 chains", "cSGLD, 1 chain", "Snapshot-SGD, 4 chains", "Snapshot-SGD, 1 chain",
     ]  # fmt: skip
-    ramped = default_arms.compare(Compare(sampler=("csgld",), exploration=0.0, temperature_ramp=0.5)).comparison
+    ramped = plans.compare(Compare(sampler=("csgld",), exploration=0.0, temperature_ramp=0.5)).comparison
     assert {arm.schedule for arm in ramped.arms} == {"cyclical"}, "no arm decreases, where that ramp leaves no room"
     with refused("schedule", "cyclic"):
-        default_arms.compare(Compare(sampler=("csgld",), schedule=("cyclic",)))
+        plans.compare(Compare(sampler=("csgld",), schedule=("cyclic",)))
 
 
 def test_compared_schedules_beside_the_tables_have_a_parallel_arm_each() -> None:
     kinds = ("cyclical", "constant", "linear", "exponential", "step")
-    plan = default_arms.compare(Compare(sampler=("emcmc",), schedule=kinds, epochs=40)).comparison
+    plan = plans.compare(Compare(sampler=("emcmc",), schedule=kinds, epochs=40)).comparison
     assert [(a.schedule, len(a.chains[0])) for a in plan.arms] == [("cyclical", 4), ("cyclical", 1)] + [
         (k, 4) for k in kinds[1:]
     ]
@@ -253,17 +253,17 @@ def test_compared_schedules_beside_the_tables_have_a_parallel_arm_each() -> None
 )  # fmt: skip
 def test_a_wrong_setting_is_one_line(options: dict[str, Any], words: tuple[str, ...]) -> None:
     with refused(*words):
-        default_arms.run(Run(sampler="emcmc", **options))
+        plans.run(Run(sampler="emcmc", **options))
 
 
 def test_settings_of_the_task_make_another_task() -> None:
-    plan = default_arms.run(Run(task="gaussian", sampler="sgld", task_settings=("correlation=.5", "dim=3"))).comparison
+    plan = plans.run(Run(task="gaussian", sampler="sgld", task_settings=("correlation=.5", "dim=3"))).comparison
     assert plan.task_spec.settings["covariance"] == [[1.0, 0.5, 0.5], [0.5, 1.0, 0.5], [0.5, 0.5, 1.0]]
 
 
 def test_members_of_an_ensemble_may_have_any_schedule_without_cycles() -> None:
-    (arm,) = default_arms.run(Run(sampler="deep-ensemble", schedule="linear", lr=0.01)).comparison.arms
+    (arm,) = plans.run(Run(sampler="deep-ensemble", schedule="linear", lr=0.01)).comparison.arms
     assert arm.schedule == "linear" and arm.label.startswith("Deep ensemble linear")
     assert {spec.early_stop is not None for spec in arm.chains[0]} == {True}
     with refused("schedule must be", "deep-ensemble", "cyclical"):
-        default_arms.run(Run(sampler="deep-ensemble", schedule="cyclical"))
+        plans.run(Run(sampler="deep-ensemble", schedule="cyclical"))

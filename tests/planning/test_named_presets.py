@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from raychains import samplers, schedules
+from raychains.api import plans
 from raychains.chain.chain import Chain
 from raychains.core.config import Compare, Run
 from raychains.core.options import options_of
 from raychains.core.sample import Sample
 from raychains.planning import Arm, Comparison, compatible
 from raychains.planning.presets import arms as presets
-from raychains.planning.presets import default_arms
 from raychains.planning.presets.named import PRESETS as ALL
 from raychains.planning.presets.named import Preset, Variant
 from raychains.tasks.digits import Digits
@@ -40,7 +40,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "reference" / "presets.md"
 
 
 def planned(name: str, **options: Any) -> Comparison:
-    return default_arms.compare(Compare(**{"chains": 2, "repeats": 1, "preset": name, **options})).comparison
+    return plans.compare(Compare(**{"chains": 2, "repeats": 1, "preset": name, **options})).comparison
 
 
 def flat(arm: Arm) -> dict[str, str]:
@@ -88,7 +88,7 @@ def test_the_arms_have_the_values_that_their_labels_say() -> None:
 def test_chains_at_the_defaults_are_the_same_in_every_preset() -> None:
     """Those that a plain run has, and so a store that has run one preset has them for the others."""
     config = Run(sampler="emcmc", chains=2, repeats=1)
-    plain = digests(default_arms.run(config).comparison.arms[0])
+    plain = digests(plans.run(config).comparison.arms[0])
     for name, arm in {
         "emcmc-eta": 2, "emcmc-temperature": 0, "emcmc-variables": 0, "emcmc-burn-in": 0, "emcmc-augmentation": 5,
     }.items():  # fmt: skip
@@ -97,7 +97,7 @@ def test_chains_at_the_defaults_are_the_same_in_every_preset() -> None:
 
 @pytest.mark.skipif(not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: MNIST is needed")
 def test_uncertainty_compares_one_chain_of_each_method_under_its_own_schedule() -> None:
-    arms = default_arms.compare(Compare(preset="mnist-uncertainty")).comparison.arms
+    arms = plans.compare(Compare(preset="mnist-uncertainty")).comparison.arms
     found = [(a.label, a.schedule, schedules.build(a.chains[0][0].schedule).kept) for a in arms]
     assert found == [
         ("SGD", "decreasing", 1),
@@ -130,7 +130,7 @@ def test_a_comparison_is_of_one_sets_of_data() -> None:
     plan = planned("emcmc-batchnorm")
     assert len({spec.task for spec in plan.chains().values()}) == 2
     assert Comparison.from_json(json.loads(json.dumps(plan.to_json()))) == plan
-    other = default_arms.run(Run(sampler="emcmc", task_settings=("train=300",), chains=1, repeats=1)).comparison
+    other = plans.run(Run(sampler="emcmc", task_settings=("train=300",), chains=1, repeats=1)).comparison
     mixed = Comparison(task="digits", unit="epochs", split="test", arms=(plan.arms[0], other.arms[0]))
     with refused("plan", "one task"):
         Comparison.from_json(json.loads(json.dumps(mixed.to_json())))
@@ -150,7 +150,7 @@ def test_a_persons_options_hold_for_all_arms() -> None:
 
 
 def test_the_plan_says_what_is_compared() -> None:
-    notes = default_arms.compare(Compare(preset="emcmc-variables", chains=1, repeats=1)).notes
+    notes = plans.compare(Compare(preset="emcmc-variables", chains=1, repeats=1)).notes
     assert notes[0].startswith("preset emcmc-variables: ") and sum("noise sd" in note for note in notes) == 1
 
 
@@ -175,7 +175,7 @@ def test_the_plan_says_what_is_compared() -> None:
 )  # fmt: skip
 def test_mistakes_are_one_line(options: dict[str, Any], words: tuple[str, ...]) -> None:
     with refused(*words):
-        default_arms.compare(Compare(**{"preset": "emcmc-eta", **options}))
+        plans.compare(Compare(**{"preset": "emcmc-eta", **options}))
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -200,7 +200,7 @@ def test_chains_of_all_arms_are_counted_each_with_its_own() -> None:
 
 def test_a_task_that_is_given_as_an_object_is_refused_beside_a_preset() -> None:
     with refused("preset", "task"):
-        presets.plan(Compare(preset="emcmc-eta"), Digits())
+        presets.of_preset(Compare(preset="emcmc-eta"), Digits())
 
 
 def test_page_and_help_list_every_preset() -> None:

@@ -18,7 +18,7 @@ from tests.checks import refused
 def width(pack: str, task: Task | None = None, sampler: str = "sghmc", **options: Any) -> int:
     task = task if task is not None else Digits(train=90, hidden=[8])
     given = {"repeats": 1, **options}
-    made = resolve(Run(task="digits", pack=pack, **given), task=task, name="digits", sampler=sampler)
+    made = resolve(Run(task="digits", pack=pack, **given), task=task, sampler=sampler)
     assert ("packs" in " ".join(made.notes())) == (made.spec.pack > 1)
     return made.spec.pack
 
@@ -69,17 +69,17 @@ def test_densities_are_compiled_in_packs_of_one_chain_unless_more_are_asked_for(
 
 @pytest.mark.parametrize("pack", ["7", "auto"])
 def test_chains_that_start_at_a_deep_ensemble_are_packed_and_so_are_its_members(pack: str) -> None:
-    made = resolve(Run(task="digits", pack=pack), task=Digits(train=90, hidden=[8]), name="digits", sampler="mile")
+    made = resolve(Run(task="digits", pack=pack), task=Digits(train=90, hidden=[8]), sampler="mile")
     assert made.spec.pack > 0 and made.members is not None and made.members.spec.pack == made.spec.pack
 
 
 def test_packs_of_mile_may_be_compiled_and_the_members_at_which_they_start_are_not() -> None:
     task = Digits(train=90, hidden=[8])
-    made = resolve(Run(task="digits", pack="7", compile="default"), task=task, name="digits", sampler="mile")
+    made = resolve(Run(task="digits", pack="7", compile="default"), task=task, sampler="mile")
     assert made.members is not None
     specs = made.spec, made.members.spec
     assert [(s.pack, s.compile, s.exact) for s in specs] == [(7, "default", False), (7, "none", True)]
-    alone = resolve(Run(task="digits", compile="default"), task=task, name="digits", sampler="mile")
+    alone = resolve(Run(task="digits", compile="default"), task=task, sampler="mile")
     assert alone.members is not None and alone.members.spec.compile == "default"
     with refused("pack", "7", "it has compile default", "those of mclmc alone are compiled"):
         width("7", compile="default")

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 import raychains as rc
-from raychains.api import own_parts
+from raychains.api import own_parts, plans
 from raychains.cli import parse
 from raychains.core.config import Sweep
 from raychains.core.options import make
 from raychains.planning import Comparison, sweep_points
-from raychains.planning.presets import default_arms
 from tests.checks import refused
 
 
@@ -45,7 +44,7 @@ SHORT: dict[str, Any] = {"task": "digits", "epochs": 8, "chains": 2, "repeats": 
 
 
 def planned(**options: Any) -> Comparison:
-    return default_arms.compare(own_parts.named(rc.Compare(**{**SHORT, **options}))).comparison
+    return plans.compare(own_parts.named(rc.Compare(**{**SHORT, **options}))).comparison
 
 
 def settings(comparison: Comparison, name: str) -> dict[str, Any]:
@@ -111,7 +110,7 @@ def test_a_tasks_defaults_may_be_by_sampler() -> None:
     options = own_parts.named(
         rc.Compare(sampler=("sgld", "sghmc", Doubled), chains=2, repeats=1, schedule=("cyclical",))
     )
-    found = default_arms.compare(options, task).comparison
+    found = plans.compare(options, task).comparison
     kind = f"{__name__}:Doubled"
     assert settings(found, "lr") == {"sgld": 0.01, "sghmc": 0.03, kind: 0.02}
     assert settings(found, "temperature") == {"sgld": 0.5, "sghmc": 1.0, kind: 1.0}
@@ -122,7 +121,7 @@ def test_a_tasks_defaults_may_be_by_sampler() -> None:
     ):
         task.defaults = wrong  # type: ignore[assignment]
         with refused(*words):
-            default_arms.compare(options, task)
+            plans.compare(options, task)
 
 
 @pytest.mark.parametrize(

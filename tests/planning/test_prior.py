@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, distributions, nn
 
 from raychains import Task, priors, tasks
+from raychains.api import plans
 from raychains.chain.chain import Chain
 from raychains.chain.pack import Pack
 from raychains.core.config import Local, Run
 from raychains.core.spec import Part
 from raychains.planning import methods
-from raychains.planning.presets import local_arms
 from tests.chain.chain_cases import run
 from tests.chain.test_pack import together
 from tests.checks import refused
@@ -38,7 +38,7 @@ def task(**settings: Any) -> Task:
 
 def method(of: Task, sampler: str = "sghmc", **options: Any) -> methods.Method:
     given = Run(task="prior", **{"epochs": 6, "batch_size": 10, "lr": 0.02, **options})
-    return methods.resolve(given, task=of, name="prior", sampler=sampler, schedule="constant")
+    return methods.resolve(given, task=of, sampler=sampler, schedule="constant")
 
 
 def expected(p: Tensor, text: str) -> Tensor:
@@ -168,6 +168,6 @@ def test_what_is_refused() -> None:
         method(own, "mclmc", prior="fan-in", pack="2")
     density = tasks.make("mixture25")
     with refused("prior must be left out for task mixture25", "it is a density"):
-        methods.resolve(Run(task="mixture25", prior="fan-in"), task=density, name="mixture25", sampler="sgld")
+        methods.resolve(Run(task="mixture25", prior="fan-in"), task=density, sampler="sgld")
     with refused("prior must be left out of a local posterior", "fan-in"):
-        local_arms.local(Local(task="digits", init_from=("w.pt",), prior="fan-in"))
+        plans.local(Local(task="digits", init_from=("w.pt",), prior="fan-in"))

@@ -8,14 +8,14 @@ import json
 
 import pytest
 
+from raychains.api import plans
 from raychains.core.config import Run
 from raychains.planning import Comparison
-from raychains.planning.presets import default_arms
 from tests.checks import refused
 
 
 def shared(*shares: float) -> Comparison:
-    made = default_arms.run(Run(task="digits", chains=2, repeats=1)).comparison
+    made = plans.run(Run(task="digits", chains=2, repeats=1)).comparison
     return dataclasses.replace(made, arms=(dataclasses.replace(made.arms[0], shares=shares),))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from raychains import tasks
+from raychains.api import plans
 from raychains.chain.chain import Chain
 from raychains.core.config import Compare, Run
 from raychains.core.sample import Sample
@@ -16,7 +17,6 @@ from raychains.evaluation.evaluation import gather
 from raychains.inference import results
 from raychains.inference.run_data import planned_metrics
 from raychains.planning import Comparison
-from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, RunStore, Storage, codec
 
 DIGITS: dict[str, Any] = {"task": "digits", "epochs": 6, "chains": 2, "cycles": 2, "exploration": 0.5}
@@ -37,17 +37,17 @@ class View:
 
 def digits(**change: Any) -> Comparison:
     """Table 2's arms under SGLD and SGHMC."""
-    return default_arms.compare(Compare(**{**DIGITS, **change})).comparison
+    return plans.compare(Compare(**{**DIGITS, **change})).comparison
 
 
 def mixture(**change: Any) -> Comparison:
     """Table 4's arms."""
-    return default_arms.compare(Compare(**{**MIXTURE, **change})).comparison
+    return plans.compare(Compare(**{**MIXTURE, **change})).comparison
 
 
 def single(**change: Any) -> Comparison:
     """The one arm of `raychains run`, once."""
-    return default_arms.run(Run(**{**DIGITS, "repeats": 1, **change})).comparison
+    return plans.run(Run(**{**DIGITS, "repeats": 1, **change})).comparison
 
 
 def altered(comparison: Comparison, **by_arm: dict[str, Any]) -> Comparison:

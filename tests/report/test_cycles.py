@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from raychains import samplers, schedules
+from raychains.api import plans
 from raychains.core.config import Compare
 from raychains.inference.run_data import RunData
 from raychains.planning import Comparison
-from raychains.planning.presets import default_arms
 from raychains.plotting.style import Drawing
 from raychains.report.figures import FIGURES
 from raychains.store import RunStore
@@ -45,14 +45,14 @@ def samples_table(store: RunStore, comparison: Comparison) -> None:
 
 @pytest.fixture(scope="module")
 def atmc(tmp_path_factory: pytest.TempPathFactory) -> RunData:
-    comparison = default_arms.compare(Compare(preset="atmc-cycles", **{**SMALL, "cycles": 4})).comparison
+    comparison = plans.compare(Compare(preset="atmc-cycles", **{**SMALL, "cycles": 4})).comparison
     return RunData(runs.store_run(tmp_path_factory.mktemp("atmc"), comparison), comparison)
 
 
 @pytest.fixture(scope="module")
 def entropic(tmp_path_factory: pytest.TempPathFactory) -> RunData:
     options = Compare(sampler=("sgld", "entropy-sgd", "sam"), schedule=("constant",), **SMALL)
-    comparison = default_arms.compare(options).comparison
+    comparison = plans.compare(options).comparison
     return RunData(runs.store_run(tmp_path_factory.mktemp("entropic"), comparison), comparison)
 
 

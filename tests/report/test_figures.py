@@ -74,7 +74,7 @@ def test_losses_below_0_have_a_linear_axis(digits: RunData, monkeypatch: pytest.
 
 
 def test_schedules_that_differ_in_more_than_their_length_have_the_arms_names(digits: RunData, tmp_path: Path) -> None:
-    comparison = arms.plan(Compare(preset="emcmc-burn-in")).comparison
+    comparison = arms.of_preset(Compare(preset="emcmc-burn-in")).comparison
     ablation = RunData(RunStore(Storage(tmp_path), "burn-in"), comparison)
     for run, names in (
         (ablation, [a.label for a in comparison.arms]),

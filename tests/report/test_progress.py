@@ -20,8 +20,8 @@ import pytest
 from rich.console import Console
 
 import raychains as rc
+from raychains.api import plans
 from raychains.planning.events import ChainStatus, Evaluating, Ready, Tick, ViewDone
-from raychains.planning.presets import default_arms
 from raychains.report import console
 from raychains.report.terminal import Terminal
 from tests.pool import unpaged
@@ -95,7 +95,7 @@ def test_a_notebooks_view_is_drawn_in_one_place_and_is_gone_at_the_end(monkeypat
 
     monkeypatch.setattr(IPython.display, "display", display)
     monkeypatch.setattr(console, "REDRAWN_EVERY", 0.0)
-    comparison = default_arms.run(rc.Run(task="digits", epochs=8, cycles=2, chains=2, repeats=2)).comparison
+    comparison = plans.run(rc.Run(task="digits", epochs=8, cycles=2, chains=2, repeats=2)).comparison
     [digest, *_] = comparison.chains()
     running = [
         ChainStatus(digest=digest, slot=0, step=5, steps=10, cycle=0, stage="sampling", loss=loss, seconds=1.0)
@@ -118,7 +118,7 @@ def test_a_notebooks_view_is_drawn_in_one_place_and_is_gone_at_the_end(monkeypat
 )
 def test_a_narrow_terminal_has_fewer_columns_and_whole_numbers(width: int, shown: str, left_out: str) -> None:
     """Costs go first, then the last metrics; no number is broken over two lines."""
-    comparison = default_arms.compare(rc.Compare(task="digits", epochs=8, cycles=2, chains=2, repeats=2)).comparison
+    comparison = plans.compare(rc.Compare(task="digits", epochs=8, cycles=2, chains=2, repeats=2)).comparison
     said = io.StringIO()
     with Terminal(Console(file=said, width=width)) as terminal:
         terminal.on(Evaluating(comparison=comparison))

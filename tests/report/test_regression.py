@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from raychains import Task, tasks
+from raychains.api import plans
 from raychains.core.config import Run
 from raychains.inference.run_data import RunData
-from raychains.planning.presets import default_arms
 from raychains.report.figures import regression_figures
 from tests.report import runs
 from tests.report.figures import drawing_of, nothing_covered
@@ -28,7 +28,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     y = x[:, : request.param].sin() + 0.3 * torch.randn(170, request.param, generator=drawn)
     task = tasks.give(Task.from_module(lambda: nn.Linear(3, request.param), (x, y), (x, y), "gaussian", name="line"))
     options = Run(task="line", chains=2, epochs=6, cycles=2, exploration=0.5, repeats=2, batch_size=50, lr=0.01)
-    comparison = default_arms.run(options, task=task).comparison
+    comparison = plans.run(options, task=task).comparison
     return RunData(runs.store_run(tmp_path_factory.mktemp("line"), comparison), comparison)
 
 

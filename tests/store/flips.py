@@ -25,6 +25,7 @@ from unittest import mock
 import numpy as np
 
 import raychains as rc
+from raychains.api import plans
 from raychains.chain.chain import Chain
 from raychains.core import bounded
 from raychains.core.config import Sweep
@@ -223,7 +224,7 @@ def make(folder: Path) -> Store:
 
 def _sweep(root: Storage) -> sweep_points.Planned:
     settings = {"task_settings": ("hidden=[4]", "train=60"), "store": root.uri, "samples_per_cycle": 1}
-    planned = sweep_points.plan(Sweep(task="digits", epochs=4, grid=("exploration=0,0.5", "cycles=1,2"), **settings))
+    planned = plans.sweep(Sweep(task="digits", epochs=4, grid=("exploration=0,0.5", "cycles=1,2"), **settings))
     folder, plan = SweepStore(root, SWEEP), planned.plan
     folder.write_plan(plan.to_json())
     for point in plan.points:

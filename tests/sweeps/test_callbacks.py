@@ -12,20 +12,20 @@ import pytest
 from rich.console import Console
 
 from raychains import callbacks
+from raychains.api import plans
 from raychains.callbacks.event_data import Points, record
 from raychains.callbacks.jsonl import JsonLines
 from raychains.core.config import Sweep
 from raychains.core.errors import RayLost, StorageAway, StorageRefused, UserError
 from raychains.orchestration.cluster import ray_watch
 from raychains.orchestration.tune.sweep_experiment import InterruptStopper, SweepCallback
-from raychains.planning import sweep_points
 from raychains.report.terminal import Terminal
 from raychains.store import Storage, SweepStore
 
 
 def planned(folder: Path) -> callbacks.SweepPlanned:
     """Two points of two repeats."""
-    plan = sweep_points.plan(Sweep(epochs=40, repeats=2, exploration=0.5, grid=("cycles=2,4",), asha=True)).plan
+    plan = plans.sweep(Sweep(epochs=40, repeats=2, exploration=0.5, grid=("cycles=2,4",), asha=True)).plan
     return callbacks.SweepPlanned(plan=plan, folder=SweepStore(Storage(folder), "first"), there=1, done=0)
 
 

@@ -14,10 +14,10 @@ from safetensors.torch import load_file
 
 import raychains as rc
 from raychains import tasks
+from raychains.api import plans
 from raychains.core.config import Run
 from raychains.core.errors import ChainsFailed, Interrupted
 from raychains.planning import events
-from raychains.planning.presets import default_arms
 from raychains.store import Storage, SweepStore, load_sweep
 from tests.processes import until
 from tests.sweeps.tasks import Poisoned
@@ -200,5 +200,5 @@ def test_a_start_is_in_the_store_and_the_sweep_goes_on_from_there(tmp_path: Path
     assert start.parent == Path(store) / "starts" and torch.equal(
         load_file(start)["layers.0.weight"], network.state_dict()["layers.0.weight"]
     )
-    made = default_arms.run(Run(**first.best, chains=1)).comparison
+    made = plans.run(Run(**first.best, chains=1)).comparison
     assert set(made.chains()) < set(first.table(full=True)["digest"])

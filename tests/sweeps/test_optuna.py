@@ -12,10 +12,11 @@ import pytest
 from ray.tune.search import Repeater
 
 import raychains as rc
+from raychains.api import plans
 from raychains.core.config import Sweep
 from raychains.core.errors import UserError
 from raychains.orchestration.tune.optuna_search import OptunaSearch
-from raychains.planning import events, sweep_points
+from raychains.planning import events
 from raychains.store import load_sweep
 from tests.sweeps.worlds import TASK, Diary, undrawn
 
@@ -50,7 +51,7 @@ class Bowl:
     """Values of points without chains: the best has lr near 1e-2 and few cycles."""
 
     def __init__(self, asked: list[dict[str, Any]]) -> None:
-        planned = sweep_points.plan(Sweep(epochs=40, optuna=30, space=ENTRIES))
+        planned = plans.sweep(Sweep(epochs=40, optuna=30, space=ENTRIES))
         self.make, self.asked = planned.points.make, list(asked)
         self.search = OptunaSearch(planned, "nll", asked=asked, choose=self.choose)
 
@@ -82,7 +83,7 @@ def test_it_learns_from_results_those_of_earlier_drivers_too_and_asks_for_no_poi
 @pytest.mark.filterwarnings("ignore:Mean of empty slice")
 def test_it_goes_on_where_chains_are_lost_and_learns_the_mean_of_the_others(caplog: pytest.LogCaptureFixture) -> None:
     entries = (*ENTRIES, "sampler=csgld,csghmc")
-    planned = sweep_points.plan(Sweep(epochs=40, optuna=12, space=entries, repeats=2))
+    planned = plans.sweep(Sweep(epochs=40, optuna=12, space=entries, repeats=2))
     asked: list[Any] = []
 
     def choose(values: Mapping[str, Any]) -> None:

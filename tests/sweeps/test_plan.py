@@ -11,6 +11,7 @@ import pytest
 
 import raychains as rc
 from raychains import samplers, schedules
+from raychains.api import plans
 from raychains.core.config import Run, Sweep
 from raychains.core.errors import Interrupted, UserError
 from raychains.core.spec import ChainSpec
@@ -18,14 +19,14 @@ from raychains.orchestration.cluster.resource_config import ResourceConfig
 from raychains.orchestration.tune.sweep_experiment import SweepOutcome
 from raychains.planning import methods, sweep_points
 from raychains.planning.budget import gradient_evaluations
-from raychains.planning.presets import default_arms
 from raychains.planning.reports import cycle_count, report_steps
 from raychains.tasks.digits import Digits
+from raychains.tasks.from_options import with_validation
 from raychains.tasks.user_defaults import defaults_of
 
 
 def plan(**settings: object) -> sweep_points.Planned:
-    return sweep_points.plan(Sweep(**settings))  # type: ignore[arg-type]
+    return plans.sweep(Sweep(**settings))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("pack", ["none", "auto"])
@@ -34,14 +35,14 @@ def test_every_point_and_every_trial_is_the_chain_that_run_makes_of_its_options(
     assert planned.plan.count == 4 and planned.plan.repeats == 3
     for point in planned.plan.points:
         options = Run(**planned.best_options(point.values), chains=1, repeats=3)
-        [arm] = default_arms.run(options).comparison.arms
+        [arm] = plans.run(options).comparison.arms
         assert [spec for [spec] in arm.chains] == list(point.specs)
         trials = [planned.points.make(0, point.values, repeat + 1).specs[repeat] for repeat in range(3)]
         assert [spec.digest for spec in trials] == [spec.digest for spec in point.specs]
 
 
 def test_chains_have_the_schedule_of_the_options_else_the_tasks() -> None:
-    task = dataclasses.replace(defaults_of("digits", Digits()).of("emcmc"), schedule="constant")
+    task = dataclasses.replace(defaults_of(Digits()).of("emcmc"), schedule="constant")
     assert methods.schedule_kind(Run(), samplers.method("emcmc"), task) == "constant"
     assert methods.schedule_kind(Run(schedule="linear"), samplers.method("emcmc"), task) == "linear"
 
@@ -49,7 +50,7 @@ def test_chains_have_the_schedule_of_the_options_else_the_tasks() -> None:
 def test_values_that_are_lists_are_told_apart() -> None:
     lists = [[0.5, 0.75], [0.25, 0.5], [0.5, 0.75]]
     base = Run(epochs=40, sampler="sgdm", schedule="step")
-    task, options, _ = sweep_points.with_validation(base, None)
+    task, options, _ = with_validation(base, None)
     points = sweep_points.Points(options, task)
     made = [points.make(n, {"milestones": one}) for n, one in enumerate(lists)]
     assert sweep_points._tried(made, ["milestones"]) == {"milestones": lists[:2]}
@@ -167,7 +168,7 @@ def test_a_sweep_that_is_resumed_judges_by_the_bins_that_it_began_with(
 
 
 def specs(**settings: object) -> ChainSpec:
-    return default_arms.run(Run(**settings)).comparison.arms[0].chains[0][0]  # type: ignore[arg-type]
+    return plans.run(Run(**settings)).comparison.arms[0].chains[0][0]  # type: ignore[arg-type]
 
 
 def test_a_cyclical_chain_reports_at_the_end_of_each_cycle_when_every_variable_is_drawn() -> None:

@@ -12,11 +12,10 @@ import pytest
 from ray import tune
 
 import raychains as rc
+from raychains.api import plans
 from raychains.api.sweep import SweepResult
 from raychains.core.config import Run, Sweep
 from raychains.core.errors import ChainsFailed, UserError
-from raychains.planning import sweep_points
-from raychains.planning.presets import default_arms
 from raychains.store import Storage, SweepStore
 from tests.sweeps.worlds import TASK, undrawn
 
@@ -101,7 +100,7 @@ def test_the_best_points_file_makes_its_chains(found: SweepResult) -> None:
     whole = finished.groupby("point").filter(lambda rows: len(rows) == 2)
     best = whole[whole["point"] == whole.groupby("point")["nll"].mean().idxmin()]
     options = Run(**found.best, chains=1, repeats=2)
-    assert set(default_arms.run(options).comparison.chains()) == set(best["digest"])
+    assert set(plans.run(options).comparison.chains()) == set(best["digest"])
 
 
 @pytest.mark.usefixtures("quick")
@@ -120,7 +119,7 @@ def test_what_is_wrong_is_one_line(ran: tuple[Any, Any, Path]) -> None:
         rc.tune.report(results, int)  # type: ignore[type-var]
     with pytest.raises(UserError, match=r"^metric must be one of .*, got 'nl'; did you mean 'nll'\?$"):
         rc.tune.report(results, trainable, metric="nl")
-    planned = sweep_points.plan(Sweep(task=TASK, epochs=2, val_split=40, grid=("cycles=1",), exploration=0.5))
+    planned = plans.sweep(Sweep(task=TASK, epochs=2, val_split=40, grid=("cycles=1",), exploration=0.5))
     SweepStore(Storage(store), "ours").write_plan(planned.plan.to_json())
     with pytest.raises(UserError, match=r"^name must be that of an experiment or a new one, got 'ours': it is a sweep"):
         rc.tune.report(results, trainable, name="ours")
@@ -175,5 +174,5 @@ def test_seeds_and_lengths_may_differ_between_trials(tmp_path: Path) -> None:
     rows = found.table(full=True)
     assert sorted(zip(rows["seed"], rows["epochs"], strict=True)) == [(0, 2), (1, 4)]
     assert set(rows["status"]) == {"finished"}
-    assert set(default_arms.run(Run(**found.best, chains=1)).comparison.chains()) < set(rows["digest"])
+    assert set(plans.run(Run(**found.best, chains=1)).comparison.chains()) < set(rows["digest"])
     assert pickle.loads(pickle.dumps(found)).best == found.best

@@ -19,6 +19,7 @@ from torch.nn.functional import logsigmoid
 
 import raychains as rc
 from raychains import tasks
+from raychains.api import plans
 from raychains.api.arviz_export import to_arviz
 from raychains.chain.chain import Chain
 from raychains.core.config import Compare, Run
@@ -28,7 +29,6 @@ from raychains.evaluation import mcmc_diagnostics
 from raychains.evaluation.moments import DrawMoments
 from raychains.inference.run_data import RunData
 from raychains.measures import named
-from raychains.planning.presets import default_arms
 from raychains.report.figures import density_figure
 from raychains.report.run_tables import coordinates
 from raychains.tasks import fingerprint, passed_tasks
@@ -70,7 +70,7 @@ def logistic(**settings: Any) -> Any:
 
 def spec_of(task: Any, **options: Any) -> ChainSpec:
     """The only chain of a run."""
-    (spec,) = default_arms.run(Run(task="own", chains=1, **options), task).comparison.chains().values()
+    (spec,) = plans.run(Run(task="own", chains=1, **options), task).comparison.chains().values()
     return spec
 
 
@@ -247,7 +247,7 @@ def test_a_density_is_sampled_by_mclmc_that_tunes_itself_unless_its_task_speaks_
     assert own["energy_error"] == 0.0005 and own["preconditioner"] == "diagonal"
     for option, value in DECIDED.items():
         assert spec_of(task, steps=400, **{option: value}).sampler.kind == "sghmc", "a run that speaks of steps"
-    compared = default_arms.compare(Compare(task="own", steps=400), task).comparison
+    compared = plans.compare(Compare(task="own", steps=400), task).comparison
     assert {arm.sampler for arm in compared.arms} == {"sghmc"}
 
 
@@ -257,7 +257,7 @@ def test_a_run_has_a_constant_step_size_unless_the_method_or_the_user_says_other
 
     assert [schedule(), schedule(sampler="sgld"), schedule(sampler="csghmc")] == ["constant", "constant", "cyclical"]
     assert schedule(schedule="decreasing") == "decreasing"
-    compared = default_arms.compare(Compare(task="own", steps=400), make()).comparison
+    compared = plans.compare(Compare(task="own", steps=400), make()).comparison
     assert {arm.schedule for arm in compared.arms} == {"cyclical", "decreasing"}
     spec = spec_of(make(defaults={"sampler": "csgld"}), steps=400)
     assert spec.schedule.kind == "cyclical" and spec.sampler.kind == "sgld"

@@ -253,7 +253,7 @@ def test_evaluation_predicts_what_the_prepared_network_says(name: str) -> None:
 
 def beside_resnet18(name: str, sampler: str) -> list[methods.Method]:
     pair = (name, f"{name.partition('-')[0]}-resnet18")
-    return [methods.resolve(Run(), task=tasks.make(task), name=task, sampler=sampler) for task in pair]
+    return [methods.resolve(Run(), task=tasks.make(task), sampler=sampler) for task in pair]
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from raychains import tasks
+from raychains.api import plans
 from raychains.core.config import Compare, Run
 from raychains.core.spec import ChainSpec, TaskSpec
-from raychains.planning import methods
-from raychains.planning.presets import default_arms
 from raychains.tasks import passed_tasks
 from raychains.tasks.digits import Digits
+from raychains.tasks.from_options import make_task
 from tests.checks import refused
 
 MODULE = '''
@@ -144,20 +144,18 @@ def test_packages_methods_and_functions_of_others_work() -> None:
 def test_arguments_come_from_task_settings_whatever_they_are_called() -> None:
     given = ("train=24", "slope=1", "seed=3", "lr=.5")
     options = Run(task="own_things:make_task", task_settings=given, epochs=8, batch_size=8, cycles=1)
-    planned = default_arms.run(options).comparison
+    planned = plans.run(options).comparison
     assert planned.task == "own_things:make_task" and planned.run_name.startswith("own_things-make_task-")
     assert dict(planned.task_spec.settings) == {"train": 24, "slope": 1.0, "seed": 3, "lr": 0.5}
     assert isinstance(planned.task_spec.settings["slope"], float)  # 1 and 1.0 are one setting
     (spec,) = {s.task for s in planned.chains().values()}
     assert ChainSpec.from_json(next(iter(planned.chains().values())).to_json()).task == spec
-    free = default_arms.run(
-        Run(task="own_things:anything", task_settings=("train=33",), epochs=8, batch_size=11, cycles=1)
-    )
+    free = plans.run(Run(task="own_things:anything", task_settings=("train=33",), epochs=8, batch_size=11, cycles=1))
     assert dict(free.comparison.task_spec.settings) == {"train": 33}
 
 
 def test_comparisons_take_it_too() -> None:
-    planned = default_arms.compare(Compare(task="own_things:make_task", epochs=8, batch_size=5, cycles=1)).comparison
+    planned = plans.compare(Compare(task="own_things:make_task", epochs=8, batch_size=5, cycles=1)).comparison
     assert len(planned.arms) == 8 and planned.split == "test" and planned.unit == "epochs"
 
 
@@ -198,26 +196,23 @@ def test_a_path_calls_nothing_that_is_not_meant_to_make_tasks(path: str, folder:
 
 def test_a_function_need_not_know_of_a_part_that_is_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
     options = Run(task="own_things:make_task", val_split=0.2, task_settings=("train=50",))
-    task = methods.make_task(options, options.task)
+    task = make_task(options, options.task)
     spec = TaskSpec.from_json(task.spec().to_json())
     assert dict(spec.settings) == {"train": 50, "val_split": 10} and spec.kind == options.task
-    assert (
-        methods.make_task(Run(task=options.task, val_split=10, task_settings=("train=50",)), options.task).spec()
-        == spec
-    )
+    assert make_task(Run(task=options.task, val_split=10, task_settings=("train=50",)), options.task).spec() == spec
     monkeypatch.setattr(passed_tasks, "_GIVEN", {})  # as in another process
     built = tasks.build(spec)
     assert built is not task and built.num_data == 40 and len(built.splits()["val"]._labels) == 10
-    assert "val_split" not in methods.make_task(Run(task=options.task), options.task).spec().settings
-    aware = methods.make_task(Run(task="own_things:itself", val_split=0.2), "own_things:itself")
+    assert "val_split" not in make_task(Run(task=options.task), options.task).spec().settings
+    aware = make_task(Run(task="own_things:itself", val_split=0.2), "own_things:itself")
     assert aware.num_data == 16 and dict(aware.spec().settings) == {"val_split": 0.2}
 
 
 def test_arguments_that_do_not_fit_are_refused() -> None:
     with refused("task_settings must be one of lr, seed, slope, train", "did you mean 'train'"):
-        default_arms.run(Run(task="own_things:make_task", task_settings=("trian=3",)))
+        plans.run(Run(task="own_things:make_task", task_settings=("trian=3",)))
     with refused("task_settings must be left out", "there are none"):
-        default_arms.run(Run(task="own_things:small", task_settings=("train=3",)))
+        plans.run(Run(task="own_things:small", task_settings=("train=3",)))
     with refused("unexpected keyword argument"):
         tasks.make("own_things:make_task", nothing=1)
     for name in ("kind", "revision", "fingerprint"):

@@ -133,7 +133,7 @@ def test_the_target_split_compares_with_exact_draws() -> None:
 def test_sghmc_at_a_small_step_has_the_posteriors_moments() -> None:
     task = Heart(prior_variance=4.0)
     options = Run(lr=0.3, steps=1_500, repeats=40)
-    spec = methods.resolve(options, task=task, name="blr-heart", sampler="sghmc", schedule="constant").spec
+    spec = methods.resolve(options, task=task, sampler="sghmc", schedule="constant").spec
     drawn = [e.tensors["theta"].numpy() for e in Chain(spec, task) if isinstance(e, Sample)]
     theta = np.concatenate(drawn)
     assert theta.shape == (1_250, 40, DIM)
@@ -150,7 +150,7 @@ def test_the_fingerprint_of_the_target_is_that_of_data_and_prior() -> None:
 
 
 def resolved(sampler: str, name: str = "blr-heart", **options: Any) -> methods.Method:
-    return methods.resolve(Run(**options), task=tasks.make(name), name=name, sampler=sampler)
+    return methods.resolve(Run(**options), task=tasks.make(name), sampler=sampler)
 
 
 def test_the_prior_counts_once() -> None:

@@ -11,13 +11,13 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from raychains import samplers, tasks
+from raychains.api import plans
 from raychains.chain.chain import Chain
 from raychains.core.config import Compare, Run
 from raychains.core.sample import Sample
 from raychains.data import sets
 from raychains.data.sets import ImageSet, content_hash
 from raychains.planning import methods
-from raychains.planning.presets import default_arms
 from raychains.tasks.mnist_1v7 import OneVersusSeven
 
 real = pytest.mark.skipif(not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: MNIST is needed")
@@ -75,7 +75,7 @@ def test_a_cold_chain_of_full_batches_goes_there(made: None) -> None:
     """1,000 steps at lr .01 shrink every direction by e⁻¹⁰ at least: the curvature is 1 or more with this decay."""
     found = task()
     given = Run(epochs=1000, batch_size=80, lr=0.01, weight_decay=1.0, thinning=1000, chains=1)
-    method = methods.resolve(given, task=found, name="mnist-1v7", sampler="sgd", schedule="constant")
+    method = methods.resolve(given, task=found, sampler="sgd", schedule="constant")
     (last,) = [e for e in Chain(method.spec, found) if isinstance(e, Sample)][-1:]
     zero, one = last.tensors["linear.weight"].double().numpy()
     np.testing.assert_allclose(one - zero, by_scikit_learn(found, 1.0), atol=2e-5)
@@ -84,20 +84,20 @@ def test_a_cold_chain_of_full_batches_goes_there(made: None) -> None:
 def test_defaults_are_the_authors_and_n_is_ours(made: None) -> None:
     found = task()
     for name in samplers.METHODS:
-        method = methods.resolve(Run(batch_size=20), task=found, name="mnist-1v7", sampler=name)
+        method = methods.resolve(Run(batch_size=20), task=found, sampler=name)
         learned = 80 if samplers.METHODS[name].early_stop is None else 68  # it holds 15 % out
         assert method.spec.sampler.settings["num_data"] == learned and method.schedule.kept > 0
         cold = samplers.KINDS[samplers.METHODS[name].kind].noisy_counterpart is not None
         assert method.schedule.temperature == (0 if cold else 1)
-    emcmc = methods.resolve(Run(), task=found, name="mnist-1v7", sampler="emcmc", schedule="constant").spec
+    emcmc = methods.resolve(Run(), task=found, sampler="emcmc", schedule="constant").spec
     assert (emcmc.sampler.settings["eta"], emcmc.schedule.settings["lr"], emcmc.batch_size) == (1.0, 0.03, 64)
 
 
 def test_the_four_methods_are_one_comparison_and_one_preset(made: None) -> None:
     four = ("emcmc", "entropy-sgd", "entropy-sgld", "sgld")
-    plain = default_arms.compare(Compare(task="mnist-1v7", sampler=four, schedule=("constant",))).comparison
+    plain = plans.compare(Compare(task="mnist-1v7", sampler=four, schedule=("constant",))).comparison
     assert [a.sampler for a in plain.arms] == list(four)
-    preset = default_arms.compare(Compare(preset="mnist-1v7", epochs=3, chains=1)).comparison
+    preset = plans.compare(Compare(preset="mnist-1v7", epochs=3, chains=1)).comparison
     assert [a.sampler for a in preset.arms] == list(four) and preset.arms[0].variables == ("theta",)
     for arm in preset.arms:
         (spec,) = arm.chains[0]

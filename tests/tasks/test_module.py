@@ -19,12 +19,12 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import raychains as rc
 from raychains import schedules, tasks
+from raychains.api import plans
 from raychains.chain.chain import Chain
 from raychains.core.config import Run
 from raychains.core.sample import Sample, tensors_sha256
 from raychains.core.spec import ChainSpec, TaskSpec
 from raychains.evaluation.evaluation import Evaluation
-from raychains.planning.presets import default_arms
 from raychains.tasks import fingerprint
 from raychains.tasks.digits import Digits
 from raychains.tasks.likelihoods import Heteroscedastic, Likelihood, LossFunction
@@ -67,7 +67,7 @@ def regress(**settings: Any) -> Any:
 
 def spec_of(task: Any, **options: Any) -> ChainSpec:
     """The only chain of a run."""
-    (spec,) = default_arms.run(Run(task=task.name, chains=1, **options), task).comparison.chains().values()
+    (spec,) = plans.run(Run(task=task.name, chains=1, **options), task).comparison.chains().values()
     return spec
 
 
@@ -503,7 +503,7 @@ def test_missing_values_are_data_of_models_and_losses_that_take_them() -> None:
 def test_options_that_belong_to_a_tasks_making_are_refused_beside_an_object() -> None:
     for field, value in (("task_settings", ("a=1",)), ("train_subset", 10)):
         with refused(f"{field} must be left out beside a task that is given as an object"):
-            default_arms.run(Run(task="own", **{field: value}), classify())
+            plans.run(Run(task="own", **{field: value}), classify())
     with refused("task must be a name, an import path 'module:name' or a raychains.Task, got a Linear"):
         rc.run(task=nn.Linear(1, 1))
 

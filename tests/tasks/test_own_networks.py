@@ -16,13 +16,13 @@ from torch.utils.data import Dataset
 
 import raychains as rc
 from raychains import tasks
+from raychains.api import plans
 from raychains.chain.chain import Chain
 from raychains.chain.proof import Proof, prove
 from raychains.core.config import Run
 from raychains.core.rng import seeded
 from raychains.core.sample import Sample
 from raychains.core.spec import ChainSpec
-from raychains.planning.presets import default_arms
 from raychains.tasks import user_model
 from raychains.tasks.examples import check_mean, varied
 from raychains.tasks.likelihoods import Likelihood, likelihood
@@ -40,7 +40,7 @@ def task(net: Callable[[], nn.Module] = linear, x: Any = VECTORS, y: Tensor = LA
 def spec(of: tasks.Task, **options: Any) -> ChainSpec:
     """The first chain of a run of that task."""
     usual: dict[str, Any] = {"sampler": "sghmc", "epochs": 4, "batch_size": 10, "chains": 1, "lr": 0.05}
-    planned = default_arms.run(Run(**{**usual, **options}), task=of)
+    planned = plans.run(Run(**{**usual, **options}), task=of)
     return next(iter(planned.comparison.chains().values()))
 
 
@@ -282,7 +282,7 @@ def test_the_plan_says_that_a_mean_over_entries_is_another_temperature() -> None
     assert list(made.data_notes) == [
         "the loss averages over the 5 entries of an example: temperature T is 5·T for the sum over them"
     ]
-    planned = default_arms.run(Run(epochs=4, sampler="sghmc", chains=1, lr=0.05, batch_size=10), task=made)
+    planned = plans.run(Run(epochs=4, sampler="sghmc", chains=1, lr=0.05, batch_size=10), task=made)
     assert made.data_notes[0] in planned.notes
 
 

@@ -66,7 +66,7 @@ def test_a_prepared_sets_row_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for name in rows("network for a prepared set"):
         task = tasks.make(name, size=32)
         size = sum(p.numel() for p in task.build_model(seed=0, lanes=1).parameters())
-        d = defaults_of(name, task)
+        d = defaults_of(task)
         kind = samplers.method(d.run).kind
         d = d.of(kind)
         numbers = [d.epochs, d.batch_size, d.rate("cyclical", kind), d.cycles]

@@ -438,15 +438,15 @@ def test_default_steps_that_grow_with_the_gradient_are_divided_by_the_labels_of_
     made = task()
     labels = float((LABELS[TRAIN] != IGNORED).sum()) / 40
     assert made.labels_per_example == labels == task(val_split=0.25).labels_per_example
-    found, plain = defaults_of("own", made).lr, defaults_of("own", classes()).lr
+    found, plain = defaults_of(made).lr, defaults_of(classes()).lr
     for at, lr in plain.items():
         same = at[1] in ("psgld", "mclmc", "entropy-sgd", "entropy-sgld")
         assert found[at] == pytest.approx(lr if same else lr / labels), at
     assert found["cyclical", "sghmc"] == pytest.approx(0.05 / labels)
-    spec = methods.resolve(Run(task="own"), task=made, name="own", sampler="adamw", schedule="linear").spec
-    alone = methods.resolve(Run(task="own"), task=classes(), name="own", sampler="adamw", schedule="linear").spec
+    spec = methods.resolve(Run(task="own"), task=made, sampler="adamw", schedule="linear").spec
+    alone = methods.resolve(Run(task="own"), task=classes(), sampler="adamw", schedule="linear").spec
     assert spec.schedule == alone.schedule or spec.schedule.settings["lr"] == alone.schedule.settings["lr"]
-    stated = defaults_of("own", task(defaults={"sampler": "sghmc", "lr": 0.01})).lr
+    stated = defaults_of(task(defaults={"sampler": "sghmc", "lr": 0.01})).lr
     assert stated["cyclical", "sghmc"] == 0.01 and stated["cyclical", "sgld"] == pytest.approx(0.1)
 
 

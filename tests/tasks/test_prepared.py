@@ -20,6 +20,7 @@ from raychains.data.prepared.manifest import Rows
 from raychains.data.prepared.pictures import augmented, central, image_of
 from raychains.evaluation.classification import Classification
 from raychains.planning import methods
+from raychains.tasks.from_options import make_task
 from raychains.tasks.prepared import FolderLeNet, place_of
 from tests.checks import refused
 from tests.data.prepared.made import folder_of_classes, prepared
@@ -54,7 +55,7 @@ def chain() -> Chain:
         task="imagefolder-lenet", task_settings=("set=small", f"size={SIZE}", f"window={WINDOW}"), sampler="csghmc",
         epochs=4, cycles=2, batch_size=BATCH, lr=0.01, samples_per_cycle=1,
     )  # fmt: skip
-    method = methods.resolve(given, task=methods.make_task(given, given.task), name=given.task, sampler="csghmc")
+    method = methods.resolve(given, task=make_task(given, given.task), sampler="csghmc")
     return Chain(method.spec, method.task)
 
 

@@ -15,6 +15,7 @@ from raychains.core.sample import Sample, tensors_sha256
 from raychains.evaluation.classification import Classification
 from raychains.planning import methods
 from raychains.store.codec import decode, encode, flatten, unflatten
+from raychains.tasks.from_options import make_task
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("RAYCHAINS_DATA"), reason="RAYCHAINS_DATA is not set: MNIST and CIFAR-10 are needed"
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 
 def resolved(name: str, subset: int, **options: object) -> methods.Method:
     given = Run(task=name, train_subset=subset, **options)  # type: ignore[arg-type]
-    return methods.resolve(given, task=methods.make_task(given, name), name=name, sampler="csghmc")
+    return methods.resolve(given, task=make_task(given, name), sampler="csghmc")
 
 
 def samples(chain: Chain) -> list[Sample]:

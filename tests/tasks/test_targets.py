@@ -201,7 +201,7 @@ def test_a_users_density_is_its_dimension_and_its_log_density() -> None:
     expected = task.gradient(model.theta.detach())
     assert model.theta.grad.shape == (3, 2) and torch.equal(model.theta.grad, expected)
     options = Run(sampler="sgld", steps=2_000, lr=0.1, repeats=40)
-    method = methods.resolve(options, task=task, name="tests:Hyperbolic", sampler="sgld", schedule="constant")
+    method = methods.resolve(options, task=task, sampler="sgld", schedule="constant")
     draws = [e for e in Chain(method.spec, task) if isinstance(e, Sample)]
     target = task.splits()["target"]
     (row, *_) = target.summarise([target.reduce([target.predict(d.tensors, 0) for d in draws], 0)])

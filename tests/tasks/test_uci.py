@@ -81,7 +81,7 @@ def test_the_prior_is_standard_normal() -> None:
     """λ = 1/N: log p(θ) = −Nλ‖θ‖²/2."""
     for settings in ({}, {"val_split": 10}):
         task = make(**settings)
-        chosen = methods.resolve(Run(task="uci-yacht", batch_size=32), task=task, name="uci-yacht", sampler="csghmc")
+        chosen = methods.resolve(Run(task="uci-yacht", batch_size=32), task=task, sampler="csghmc")
         sampler = chosen.spec.sampler.settings
         assert (
             sampler["weight_decay"] * sampler["num_data"] == pytest.approx(1) and task.num_data == sampler["num_data"]

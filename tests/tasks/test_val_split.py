@@ -15,13 +15,13 @@ from torch.utils.data import TensorDataset
 
 import raychains as rc
 from raychains import tasks
+from raychains.api import plans
 from raychains.core.config import Run
 from raychains.core.spec import ChainSpec, TaskSpec
 from raychains.data.source import EpochOrder
-from raychains.planning import methods
-from raychains.planning.presets import default_arms
 from raychains.store import ChainStore
 from raychains.tasks import passed_tasks
+from raychains.tasks.from_options import make_task
 from tests.checks import refused
 from tests.pool import unpaged
 from tests.tasks.test_module import LABELS, TEST, TRAIN, Listed, X, Y, classify, regress, samples_of
@@ -97,7 +97,7 @@ def test_without_it_a_task_is_what_it_was() -> None:
     assert parts["test"] == "204fe598ef51dea04f63cfc728ba52f22d076e3eec5820a7d93f1f3071cb30d8"
     assert task.settings() == {"name": "golden", "version": "1", "loss": "cross_entropy"}
     assert list(task.splits()) == ["test", "train"]
-    assert task.holding_out(0) is task and methods.make_task(Run(task="golden", val_split=0.0), "golden", task) is task
+    assert task.holding_out(0) is task and make_task(Run(task="golden", val_split=0.0), "golden", task) is task
 
 
 def test_validation_data_of_its_own_are_a_split_and_part_of_the_identity() -> None:
@@ -112,7 +112,7 @@ def test_validation_data_of_its_own_are_a_split_and_part_of_the_identity() -> No
 
 def test_runs_of_an_object_divide_it_by_their_option() -> None:
     task = classify(name="divided")
-    plan = default_arms.run(
+    plan = plans.run(
         Run(task="divided", val_split=0.25, epochs=2, cycles=1, batch_size=10), tasks.give(task)
     ).comparison
     spec = next(iter(plan.chains().values()))
@@ -175,11 +175,11 @@ def test_what_cannot_be_divided_says_so() -> None:
         classify(train_set=listed, resident=False, val_split=0.2)
     assert listed.asked < 40  # and it was not read to find out
     with refused("val_split must be left out, got 0.5: task 'own' holds out a part already"):
-        default_arms.run(Run(task="own", val_split=0.5), classify(val_split=0.2))
+        plans.run(Run(task="own", val_split=0.5), classify(val_split=0.2))
     with refused("val_split must be left out for task Mixture25, got 0.5"):
-        default_arms.run(Run(task="mixture25", val_split=0.5), rc.make_task("mixture25"))
+        plans.run(Run(task="mixture25", val_split=0.5), rc.make_task("mixture25"))
     with refused("val_split must be left out for task Digits"):
-        default_arms.run(Run(task="digits", val_split=0.5), rc.make_task("digits"))
+        plans.run(Run(task="digits", val_split=0.5), rc.make_task("digits"))
 
 
 def test_a_streamed_part_is_read_in_the_chain_s_own_order() -> None:

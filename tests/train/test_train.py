@@ -14,9 +14,9 @@ import torch
 from ray import train
 
 import raychains as rc
+from raychains.api import plans
 from raychains.orchestration import train_loop as loops
 from raychains.orchestration.train_loop import plan
-from raychains.planning.presets import default_arms
 from raychains.store import ChainStore, Storage
 from tests.checks import refused
 from tests.orchestration import trials
@@ -190,7 +190,7 @@ def test_wrong_arguments_are_refused(store: str, given: dict[str, Any], words: t
 
 def test_the_chain_is_a_repetition_of_a_run_whatever_the_number_of_workers() -> None:
     options = {"task": trials.GUARDED, **OPTIONS}
-    [arm] = default_arms.run(rc.Run(**options, chains=1, repeats=2)).comparison.arms
+    [arm] = plans.run(rc.Run(**options, chains=1, repeats=2)).comparison.arms
     for repeat, (spec,) in enumerate(arm.chains):
         for workers in (1, 2):
             made = rc.train.trainer(**options, repeat=repeat, num_workers=workers)

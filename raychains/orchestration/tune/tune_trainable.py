@@ -37,9 +37,9 @@ from raychains.orchestration.cluster.ray_workers import RayWorkers
 from raychains.orchestration.cluster.resource_config import bundle
 from raychains.orchestration.tune.trial_ranks import TrialRanks
 from raychains.planning.budget import gradient_evaluations
-from raychains.planning.methods import make_task
 from raychains.planning.reports import REPORTS, report_steps
-from raychains.planning.sweep_points import REPEAT, SPLIT, Points, with_stored_start
+from raychains.planning.sweep_points import REPEAT, Points, with_stored_start
+from raychains.tasks.from_options import SPLIT, make_task
 
 CHECKPOINT = "chain.json"
 """The file in a checkpoint of Tune's."""

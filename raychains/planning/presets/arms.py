@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from raychains import samplers
+from raychains.core import settings_parser
 from raychains.core.config import Compare
 from raychains.core.errors import UserError
 from raychains.core.spec import ChainSpec
-from raychains.planning import Arm, Comparison, compatible, methods, settings_parser
+from raychains.planning import Arm, Comparison, compatible, methods
 from raychains.planning.presets.named import Preset, Variant, named
 from raychains.samplers import MethodPreset
+from raychains.tasks.from_options import make_task
 
 if TYPE_CHECKING:
     from raychains.tasks import Task
@@ -97,7 +99,7 @@ def planned(task: str, arms: Sequence[MethodArm], *, notes: Sequence[str] = (), 
     return Planned(comparison, list(dict.fromkeys(notes)), first, [start for start in further if start is not None])
 
 
-def plan(options: Compare, task: Task | None = None) -> Planned:
+def of_preset(options: Compare, task: Task | None = None) -> Planned:
     """Return the comparison of the preset that the options name.
 
     Every other option but task, sampler and schedule may be passed, as far as the arms do not differ in it.
@@ -129,10 +131,8 @@ def arms_of(preset: Preset, options: Compare, task: Task | None = None) -> Plann
     for variant, schedule in zip(preset.variants, kinds, strict=True):
         own = _over(common, variant.options)
         if own.task_settings not in tasks:
-            tasks[own.task_settings] = methods.make_task(own, preset.task, task)
-        method = methods.resolve(
-            own, task=tasks[own.task_settings], name=preset.task, sampler=variant.sampler, schedule=schedule
-        )
+            tasks[own.task_settings] = make_task(own, preset.task, task)
+        method = methods.resolve(own, task=tasks[own.task_settings], sampler=variant.sampler, schedule=schedule)
         label = ", ".join(filter(None, [presets[variant.sampler].label, variant.label]))
         made.append(
             MethodArm(

@@ -39,19 +39,13 @@ TABLE2 = (CYCLICAL, DECREASING, _Column("decreasing", True, halve=True), ALONE)
 TABLE4 = (_Column("decreasing", False), ALONE, DECREASING, CYCLICAL)
 
 
-def compare(options: Compare, task: Task | None = None) -> Planned:
-    """Parallel against single chains: Table 2's arms for tasks with data, Table 4's for densities; or a preset's arms.
-
-    Args:
-        task: the task of that name where the user passed the object itself.
+def compare(options: Compare, task: Task) -> Planned:
+    """Parallel against single chains of a task: Table 2's arms for one with data, Table 4's for a density.
 
     Raises:
         UserError: a setting out of range.
     """
-    if options.preset is not None:
-        return arms.plan(options, task)
-    task = methods.make_task(options, options.task, task)
-    chosen = options.sampler or defaults_of(options.task, task).samplers
+    chosen = options.sampler or defaults_of(task).samplers
     _distinct("sampler", chosen)
     _distinct("schedule", options.schedule)
     table = TABLE4 if task.low_dimensional else TABLE2
@@ -69,14 +63,13 @@ def _columns(table: Iterable[_Column], method: MethodPreset, kinds: Sequence[str
     return known + [_Column(kind, True) for kind in kinds if kind not in {column.schedule for column in table}]
 
 
-def run(options: Run, task: Task | None = None) -> Planned:
-    """Return a comparison of one arm.
+def run(options: Run, task: Task) -> Planned:
+    """Return a comparison of one arm of a task.
 
     Raises:
         UserError: a setting out of range.
     """
-    task = methods.make_task(options, options.task, task)
-    base = defaults_of(options.task, task)
+    base = defaults_of(task)
     sampler = base.method(options)
     method = samplers.method(sampler)
     schedule = schedules.KINDS.find(methods.schedule_kind(options, method, base)).kind
@@ -94,9 +87,7 @@ def _plan(
     for sampler, column in columns:
         if not column.parallel and options.chains == 1:
             continue  # the parallel arm is the single one
-        method = methods.resolve(
-            options, task=task, name=options.task, sampler=sampler, schedule=column.schedule, halve=column.halve
-        )
+        method = methods.resolve(options, task=task, sampler=sampler, schedule=column.schedule, halve=column.halve)
         chains = options.chains if column.parallel else 1
         label = f"{presets[sampler].label_under(column.schedule)}, {chains} chain{'s' * (chains > 1)}"
         own_name = sampler.startswith("snapshot") or method.spec.early_stop is not None

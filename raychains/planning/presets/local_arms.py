@@ -10,11 +10,11 @@ from typing import Any
 
 from raychains import samplers
 from raychains.chain import planned_network
+from raychains.core import settings_parser
 from raychains.core.config import RANDOM, Local, Run
 from raychains.core.errors import UserError, require
-from raychains.core.spec import Part
 from raychains.core.validation import integer
-from raychains.planning import compatible, ensemble_start, methods, settings_parser
+from raychains.planning import compatible, ensemble_start, methods
 from raychains.planning.method_settings import layered
 from raychains.planning.presets import arms
 from raychains.planning.presets.arms import MethodArm, Planned
@@ -29,14 +29,13 @@ EPSILON, DRAWS, EPS = 1e-4, 200, 0.1
 """Defaults of ``epsilon`` and ``draws``, and of the number that pSGLD adds to the root mean square of gradients."""
 
 
-def local(options: Local, task: Task | None = None) -> Planned:
-    """Return a comparison with an arm for each checkpoint and each group of parameters.
+def local(options: Local, task: Task) -> Planned:
+    """Return a comparison of one task with an arm for each checkpoint and each group of parameters.
 
     Raises:
         UserError: a setting out of range or without use here, a task that is a density, or no checkpoint.
     """
     _check(options)
-    task = methods.make_task(options, options.task, task)
     about = f"be a network's for a local posterior, got the density {options.task}"
     if task.low_dimensional or "train" not in task.splits():
         raise UserError(f"task must {about}")
@@ -63,11 +62,11 @@ def local(options: Local, task: Task | None = None) -> Planned:
         for patterns in chosen:
             method = methods.resolve(
                 dataclasses.replace(own, init_from=file, sample_only=patterns),
-                task=task, name=options.task, sampler=options.sampler, schedule="constant",
+                task=task, sampler=options.sampler, schedule="constant",
             )  # fmt: skip
             if options.gamma > 0:
-                prior = Centred(std=math.sqrt(nbeta / (n * options.gamma))).to_json()
-                method = dataclasses.replace(method, spec=dataclasses.replace(method.spec, prior=Part.from_json(prior)))
+                prior = Centred(std=math.sqrt(nbeta / (n * options.gamma))).part()
+                method = dataclasses.replace(method, spec=dataclasses.replace(method.spec, prior=prior))
             assert method.start.digest is not None
             same = options.init_from[numbers.setdefault(method.start.digest, k)]
             new = numbers[method.start.digest] == k
@@ -103,7 +102,7 @@ def _check(options: Local) -> None:
 
 def _chains(options: Local, task: Task, *, lr: float, temperature: float) -> tuple[Run, int]:
     """Return the options of the chains as `methods.resolve` reads them, and the epochs of their burn-in."""
-    base = defaults_of(options.task, task).of(samplers.method(options.sampler).kind)
+    base = defaults_of(task).of(samplers.method(options.sampler).kind)
     epochs = layered(options.epochs, base.epochs)
     batch = layered(options.batch_size, base.batch_size)
     assert epochs is not None

@@ -11,10 +11,7 @@ from typing import Any
 
 from raychains.core.errors import UserError, unknown_name
 from raychains.core.validation import is_number
-from raychains.tasks import Task
 
-OWN_OPTIONS = {"params", "self", "lr", "temperature", "seed", "lanes", "steps"}
-"""Arguments of samplers and schedules that NAME=VALUE may not set: they have options of their own."""
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -70,8 +67,8 @@ def _as_json(value: Any) -> Any:
 
 def names_of(kind: Callable[..., Any]) -> list[str]:
     """Return the settings that a sampler, schedule, task or function that makes a task takes, in its own order."""
-    carried = OWN_OPTIONS if isinstance(kind, type) and not issubclass(kind, Task) else set()
-    return [p.name for p in _parameters(kind) if p.name not in carried and p.kind not in VARIADIC]
+    own = getattr(kind, "own_options", ())
+    return [p.name for p in _parameters(kind) if p.name not in own and p.kind not in VARIADIC]
 
 
 def _parameters(kind: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -105,26 +102,6 @@ def pick(given: Mapping[str, Any], kind: Callable[..., Any]) -> dict[str, Any]:
 def of_kind(field: str, given: Iterable[str], kind: Callable[..., Any]) -> dict[str, Any]:
     """Return those of the settings, given as NAME=VALUE, that ``kind`` has."""
     return pick(values(field, given), kind)
-
-
-def of_task(task: str, kind: Callable[..., Any], given: Iterable[str], **options: Any) -> dict[str, Any]:
-    """Return the settings of a task, given as NAME=VALUE or as ``options`` that some tasks have; those of None are left
-    out.
-
-    Raises:
-        UserError: the task has no such setting, or one is given twice.
-    """
-    found = values("task_settings", given)
-    for option, value in options.items():
-        if value is None:
-            continue
-        if option not in names_of(kind):
-            raise UserError(f"{option} must be left out for task {task}, got {value!r}: it has no such setting")
-        if option in found:
-            raise UserError(f"{option} must be given once, got {value!r} and {option}={found[option]!r}")
-        found[option] = value
-    check_known("task_settings", given, [kind])
-    return pick(found, kind)
 
 
 def as_float(kind: Callable[..., Any], name: str, value: Any) -> Any:
