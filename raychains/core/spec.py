@@ -214,49 +214,6 @@ class ChainSpec:
     """A prior, `raychains.priors`: the chain's instead of weight decay, or of a local chain one centred at its start;
     None adds none."""
 
-    def __post_init__(self) -> None:
-        for name in ("steps", "steps_per_epoch", "batch_size", "threads", "lanes"):
-            integer(name.replace("_", " "), getattr(self, name), 1)
-        for name in ("seed", "repeat", "chain", "block_draws", "pack"):
-            integer(name.replace("_", " "), getattr(self, name))
-        for name, kinds in (("precision", Precision), ("batchnorm", BatchNorm), ("compile", Compile)):
-            value, allowed = getattr(self, name), get_args(kinds)
-            require(value in allowed, name, value, f"be {', '.join(allowed[:-1])} or {allowed[-1]}")
-        require(self.pack <= MOST_ROWS, "pack", self.pack, f"be at most {MOST_ROWS}")
-        if self.micro_batch is not None:
-            integer("micro batch", self.micro_batch, 1, self.batch_size, ": at most the batch size")
-        require(isinstance(self.exact, bool), "exact", self.exact, "be true or false")
-        ok = self.compile == "none" or not self.exact
-        require(ok, "compile", self.compile, "be none for exact chains: compiled ones have exact=False")
-        self._check_start()
-        self._check_early_stop()
-
-    def _check_start(self) -> None:
-        """Check where the chain starts, and what is only for chains with a start."""
-        ok = self.start is None or _is_sha256(self.start)
-        require(ok, "start", self.start, "be the sha256 of the tensors that the chain starts at")
-        ok = self.start_chain is None or (_is_sha256(self.start_chain) and self.start is None)
-        require(ok, "start_chain", self.start_chain, "be the digest of a chain, without a start beside it")
-        begins = self.start is not None or self.start_chain is not None
-        ok = self.prior is None or (isinstance(self.prior, Part) and (begins or self.prior.kind != "centred"))
-        require(
-            ok, "prior", self.prior, "be a Part, and a centred one that of a chain with a start, which it is centred at"
-        )
-        patterns = self.sample_only
-        ok = isinstance(patterns, list | tuple) and all(isinstance(p, str) and p for p in patterns)
-        require(ok, "sample_only", patterns, "be a list of patterns of parameter names, such as 'fc.*'")
-        object.__setattr__(self, "sample_only", tuple(patterns))
-        allowed = "be left out without a start (init_from): the other parameters stay there"
-        require(begins or not patterns, "sample_only", patterns, allowed)
-
-    def _check_early_stop(self) -> None:
-        if self.early_stop is None:
-            return
-        require(isinstance(self.early_stop, EarlyStop), "early_stop", self.early_stop, "be an EarlyStop")
-        ok = self.lanes == 1 and not self.block_draws
-        require(ok, "early_stop", self.early_stop, "be left out for densities: it needs examples to hold out")
-        require(self.micro_batch is None, "micro_batch", self.micro_batch, "be left out beside early_stop")
-
     @cached_property
     def digest(self) -> str:
         """sha256 of the canonical JSON: equal digests and environments give equal bytes."""
@@ -304,7 +261,50 @@ class ChainSpec:
         if read.get("prior") is not None:
             require(isinstance(read["prior"], Mapping), "chain spec: prior", read["prior"], "be an object")
             read["prior"] = Part.from_json(read["prior"])
-        return cls(**read)
+        patterns = read.get("sample_only", ())
+        ok = isinstance(patterns, list | tuple) and all(isinstance(p, str) and p for p in patterns)
+        require(ok, "sample_only", patterns, "be a list of patterns of parameter names, such as 'fc.*'")
+        made = cls(**{**read, "sample_only": tuple(patterns)})
+        made._check()
+        return made
+
+    def _check(self) -> None:
+        """Refuse values of a stored spec that a chain cannot have."""
+        for name in ("steps", "steps_per_epoch", "batch_size", "threads", "lanes"):
+            integer(name.replace("_", " "), getattr(self, name), 1)
+        for name in ("seed", "repeat", "chain", "block_draws", "pack"):
+            integer(name.replace("_", " "), getattr(self, name))
+        for name, kinds in (("precision", Precision), ("batchnorm", BatchNorm), ("compile", Compile)):
+            value, allowed = getattr(self, name), get_args(kinds)
+            require(value in allowed, name, value, f"be {', '.join(allowed[:-1])} or {allowed[-1]}")
+        require(self.pack <= MOST_ROWS, "pack", self.pack, f"be at most {MOST_ROWS}")
+        if self.micro_batch is not None:
+            integer("micro batch", self.micro_batch, 1, self.batch_size, ": at most the batch size")
+        require(isinstance(self.exact, bool), "exact", self.exact, "be true or false")
+        ok = self.compile == "none" or not self.exact
+        require(ok, "compile", self.compile, "be none for exact chains: compiled ones have exact=False")
+        self._check_start()
+        self._check_early_stop()
+
+    def _check_start(self) -> None:
+        """Check where the chain starts, and what is only for chains with a start."""
+        ok = self.start is None or _is_sha256(self.start)
+        require(ok, "start", self.start, "be the sha256 of the tensors that the chain starts at")
+        ok = self.start_chain is None or (_is_sha256(self.start_chain) and self.start is None)
+        require(ok, "start_chain", self.start_chain, "be the digest of a chain, without a start beside it")
+        begins = self.start is not None or self.start_chain is not None
+        ok = self.prior is None or begins or self.prior.kind != "centred"
+        require(ok, "prior", self.prior, "be another one than a centred one for a chain without a start")
+        patterns = self.sample_only
+        allowed = "be left out without a start (init_from): the other parameters stay there"
+        require(begins or not patterns, "sample_only", patterns, allowed)
+
+    def _check_early_stop(self) -> None:
+        if self.early_stop is None:
+            return
+        ok = self.lanes == 1 and not self.block_draws
+        require(ok, "early_stop", self.early_stop, "be left out for densities: it needs examples to hold out")
+        require(self.micro_batch is None, "micro_batch", self.micro_batch, "be left out beside early_stop")
 
 
 def check_format(data: Mapping[str, Any], what: str) -> dict[str, Any]:

@@ -190,7 +190,7 @@ def test_losses_that_are_not_finite_are_never_the_best(task: Task, monkeypatch: 
 )
 def test_what_does_not_fit_is_refused(task: Task, change: dict[str, Any], words: tuple[str, ...]) -> None:
     with refused(*words):
-        Chain(member(task, **change), task)
+        Chain(ChainSpec.from_json(member(task, **change).to_json()), task)
 
 
 def test_samplers_that_inject_noise_and_several_samples_are_refused(task: Task) -> None:

@@ -752,7 +752,7 @@ def test_what_cannot_be_packed_is_refused_in_one_line() -> None:
     with refused("pack", "5", "it has compile cuda-graphs, and steps of packs are compiled by default alone"):
         check(dataclasses.replace(isokinetic("mclmc", task, 20), compile="cuda-graphs", exact=False), task)
     with refused("pack", "-1"):
-        dataclasses.replace(one, pack=-1)
+        ChainSpec.from_json({**one.to_json(), "pack": -1})
     pack = Pack(Chain(one, task))
     with refused("chain", "be of the pack's kind"):
         Chain(dataclasses.replace(one, pack=4), task).join(pack)

@@ -153,7 +153,7 @@ def test_micro_batches_are_part_of_the_digest_and_none_leaves_it_as_it_was() -> 
     assert ChainSpec.from_json(chain_spec(6).to_json()) == chain_spec(6)
     for wrong in (0, BATCH + 1, 2.5):
         with refused("micro batch", str(wrong), str(BATCH)):
-            chain_spec(wrong)  # type: ignore[arg-type]
+            ChainSpec.from_json({**chain_spec(6).to_json(), "micro_batch": wrong})
 
 
 def test_dropout_differs_between_micro_batches_and_a_cut_chain_goes_on(tmp_path: Path) -> None:
