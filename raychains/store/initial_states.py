@@ -12,7 +12,6 @@ from torch import Tensor
 from raychains.chain import initialization
 from raychains.chain.sample_index import expected_samples
 from raychains.core.errors import StorageAway, UserError
-from raychains.core.sample import tensors_sha256
 from raychains.core.spec import ChainSpec
 from raychains.store import codec
 from raychains.store.chain_store import ChainStore
@@ -40,7 +39,8 @@ def as_file(root: Storage, init_from: str | None) -> str | None:
 
 def publish(root: Storage, tensors: Mapping[str, Tensor]) -> str:
     """Make a start durable unless its file is there, whole; return its sha256."""
-    digest, data = tensors_sha256(tensors), codec.encode(tensors, {})
+    data = codec.encode(tensors, {})
+    digest: str = codec.describe(data)["sha256"]
     if root.size(file_of(digest)) != len(data) or root.read(file_of(digest)) != data:
         root.publish(file_of(digest), data)
     return digest
