@@ -125,12 +125,12 @@ def checkpoints(pairs: int, seconds: float, every: float, hidden: list[int]) -> 
 
 def evaluated(repeats: int, epochs: int | None) -> None:
     """Print (b)."""
+    from raychains.api.plans import compare
     from raychains.core.config import Compare
     from raychains.orchestration.cluster.resource_config import ResourceConfig
     from raychains.orchestration.cluster.session import connect
     from raychains.orchestration.run.launch import run_chains
     from raychains.planning.events import NullCallback
-    from raychains.planning.presets.default_arms import compare
     from raychains.store import Storage
 
     comparison = compare(Compare(task="digits", repeats=repeats, epochs=epochs)).comparison

@@ -19,8 +19,9 @@ from raychains.chain.chain import Chain  # noqa: E402
 from raychains.chain.sample_index import expected_samples  # noqa: E402
 from raychains.core import config  # noqa: E402
 from raychains.planning.budget import gradient_evaluations  # noqa: E402
-from raychains.planning.methods import make_task, resolve  # noqa: E402
+from raychains.planning.methods import resolve  # noqa: E402
 from raychains.store import codec  # noqa: E402
+from raychains.tasks.from_options import make_task  # noqa: E402
 
 PAIRS = (
     ("digits", "csghmc"),

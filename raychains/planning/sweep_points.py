@@ -85,7 +85,7 @@ def read_grid(given: Iterable[str]) -> dict[str, tuple[Any, ...]]:
     Raises:
         UserError: an entry without ``=`` or values, a name given twice, or a value that is twice in its list.
     """
-    found = {name: _list("grid", name, text) for name, text in _pairs("grid", given).items()}
+    found = {name: _list("grid", name, text) for name, text in settings_parser.texts("grid", given).items()}
     total = math.prod(len(values) for values in found.values())
     if total > MOST_POINTS:
         raise UserError(f"grid must have at most {MOST_POINTS} points, got {total}")
@@ -99,8 +99,8 @@ def read_space(given: Iterable[str]) -> dict[str, Range]:
         UserError: as `read_grid`, or a range that is none.
     """
     found = {}
-    for name, text in _pairs("space", given).items():
-        kind, colon, rest = text.partition(":")
+    for name, text in settings_parser.texts("space", given).items():
+        kind, colon, rest = text.strip().partition(":")
         ranged = kind in ("log", "uniform", "int")
         if not colon or (not ranged and ("," in text or name in PATHS)):
             found[name] = Range(kind="choice", values=_list("space", name, text))
@@ -124,17 +124,6 @@ def _range(name: str, kind: Kind, rest: str, text: str) -> Range:
     if not ok:
         raise UserError(f"space must give {name} as {kind}:A:B with {allowed}, got {text!r}")
     return Range(kind=kind, low=a, high=b)
-
-
-def _pairs(field: str, given: Iterable[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for entry in given:
-        name, equals, text = entry.partition("=")
-        name = name.strip().replace("-", "_")
-        if not equals or not name or not text.strip() or name in found:
-            raise UserError(f"{field} must be NAME=VALUES, each name once, got {entry!r}")
-        found[name] = text.strip()
-    return found
 
 
 def _list(field: str, name: str, text: str) -> tuple[Any, ...]:

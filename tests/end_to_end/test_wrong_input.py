@@ -100,7 +100,7 @@ sweep --grid foo=1,2 | --grid: swept option must be one of a, alpha,
 sweep --grid lr=.1,.2 --random 3 | --grid must be left out beside --random, got 'lr=.1,.2'
 sweep --space exploration=1,1.5 --random 3 | --space must hold points that fit, got none
 sweep --grid cycles=2,3000 | --grid: point cycles=3000: cycles must be at most the number of steps (1800), got 3000
-sweep --grid cycles | --grid must be NAME=VALUES, each name once, got 'cycles'
+sweep --grid cycles | --grid must be NAME=VALUE, each name once, got 'cycles'
 sweep --space lr=log:0:1 --random 4 | --space must give lr as log:A:B with two numbers 0 < A < B
 sweep --optuna few | --optuna must be an integer, got 'few'
 sweep --task mixture25 | --task must have data of which a part can be held out as the split val

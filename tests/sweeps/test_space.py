@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from raychains.api import plans
 from raychains.core.config import Sweep
 from raychains.core.errors import UserError
 from raychains.core.options import make
@@ -20,7 +21,7 @@ def test_a_grid_is_every_combination_and_the_last_name_changes_fastest() -> None
     assert space.read_grid([*grid, "update=gibbs"]) == {
         "exploration": (0, 0.25), "sampler": ("csgld", "csghmc"), "update": ("gibbs",),
     }  # fmt: skip
-    points = space.plan(Sweep(epochs=40, grid=grid)).plan.points
+    points = plans.sweep(Sweep(epochs=40, grid=grid)).plan.points
     assert [(p.values["exploration"], p.sampler) for p in points] == [
         (0, "csgld"), (0, "csghmc"), (0.25, "csgld"), (0.25, "csghmc"),
     ]  # fmt: skip
@@ -40,8 +41,8 @@ MANY = ",".join(map(str, range(200)))
 @pytest.mark.parametrize(
     ("read", "entry", "line"),
     [
-        (space.read_grid, "cycles", "grid must be NAME=VALUES, each name once, got 'cycles'"),
-        (space.read_grid, "cycles=", "grid must be NAME=VALUES"),
+        (space.read_grid, "cycles", "grid must be NAME=VALUE, each name once, got 'cycles'"),
+        (space.read_grid, "cycles=", "grid must give cycles a list of different values"),
         (space.read_grid, "cycles=2,,4", "a list of different values, as in cycles=A,B,C, got '2,,4'"),
         (space.read_grid, "cycles=2,2", "different values"),
         (space.read_grid, "lr=1,1.0", "different values"),
