@@ -41,7 +41,7 @@ def check(s: MethodSettings, sampler: Part) -> None:
         UserError: such a setting, named as the user wrote it.
     """
     of_task = _of_last_layer(s), _of_density(s), _of_early_stop(s), _of_lengths(s), _of_repeats(s), _of_prior(s)
-    for rule in itertools.chain(*of_task, _of_settings(s), _of_start(s), _of_micro_batch(s, sampler)):
+    for rule in itertools.chain(*of_task, _of_settings(s), _of_start(s)):
         require(*rule)
     if s.lr is None:
         raise UserError(f"lr must be given for sampler {s.sampler}: task {s.name} has no step size for it")
@@ -113,19 +113,6 @@ def _of_repeats(s: MethodSettings) -> Iterator[Rule]:
     yield s.repeats % s.lanes == 0, "lanes", lanes, f"divide the number of repeats ({s.repeats})"
 
 
-def _of_micro_batch(s: MethodSettings, sampler: Part) -> Iterator[Rule]:
-    size, given, batch_size = s.micro_batch, s.options.micro_batch, s.lengths.batch_size
-    if size is None:
-        return
-    field, workers = s.options.workers_field, s.options.workers
-    asked, value = (field, workers) if given is None else ("micro_batch", given)
-    whole = sampler.settings.get("m_sharpness", 1) == 1
-    yield whole, asked, value, "be left out for samplers that divide a batch themselves (m_sharpness)"
-    yield size <= batch_size, "micro_batch", size, f"be an integer from 1 to the batch size ({batch_size})"
-    pieces = math.ceil(batch_size / size)
-    yield workers <= pieces, field, workers, f"be at most the micro-batches of a batch ({pieces})"
-
-
 def _of_prior(s: MethodSettings) -> Iterator[Rule]:
     if s.prior is None:
         return
@@ -159,6 +146,23 @@ def _of_start(s: MethodSettings) -> Iterator[Rule]:
     patterns = s.options.sample_only
     stays = "be left out without `init_from`: the other parameters keep the values of that file"
     yield s.options.init_from is not None or not patterns, "sample_only", " ".join(patterns), stays
+
+
+def check_micro_batch(s: MethodSettings, parts: int) -> None:
+    """Refuse micro-batches that do not fit the batch, or a sampler that divides a batch into ``parts`` itself.
+
+    Raises:
+        UserError: such micro-batches, named as the user wrote them.
+    """
+    size, given, batch_size = s.micro_batch, s.options.micro_batch, s.lengths.batch_size
+    if size is None:
+        return
+    field, workers = s.options.workers_field, s.options.workers
+    asked, value = (field, workers) if given is None else ("micro_batch", given)
+    require(parts == 1, asked, value, "be left out for samplers that divide a batch themselves (m_sharpness)")
+    require(size <= batch_size, "micro_batch", size, f"be an integer from 1 to the batch size ({batch_size})")
+    pieces = math.ceil(batch_size / size)
+    require(workers <= pieces, field, workers, f"be at most the micro-batches of a batch ({pieces})")
 
 
 def check_used(options: Sampling, presets: Mapping[str, MethodPreset], kinds_chosen: Iterable[str]) -> None:

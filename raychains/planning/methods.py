@@ -131,7 +131,8 @@ def resolve(options: Sampling, *, task: Task, sampler: str, schedule: str | None
     made = schedule_of(s, part.settings.get("tune", 0))
     parameter = torch.nn.Parameter(torch.zeros(1))
     # Refuses what is out of range, before anything is started.
-    samplers.build(part, [parameter], lr=made.at(1).lr, temperature=made.temperature, seed=0)
+    built = samplers.build(part, [parameter], lr=made.at(1).lr, temperature=made.temperature, seed=0)
+    compatible.check_micro_batch(s, built.parts)
     fitting = "keep" if s.kind.statistics_fit else "reestimate"
     start, members = _start(s)
     options, lengths = s.options, s.lengths

@@ -12,7 +12,7 @@ from raychains.chain.chain import Chain
 from raychains.core.config import Compare, Run
 from raychains.core.sample import Sample
 from raychains.planning import gradient_evaluations, methods
-from raychains.samplers import METHODS
+from raychains.samplers import METHODS, SGD
 from raychains.schedules import Cyclical, Decreasing, Exponential, Linear, Step
 from tests.checks import refused
 from tests.spread import spread
@@ -124,6 +124,18 @@ def test_mile_tunes_for_half_of_its_steps_on_full_batches_and_keeps_draws_of_the
         resolved("mile", schedule="cyclical")
     with refused("tune", "400", "400 steps"):
         resolved("mclmc", "gaussian", steps=800, sampler_settings=("tune=400",))
+
+
+class Halving(SGD):
+    """A user's sampler that divides each batch."""
+
+    parts = 2
+
+
+@pytest.mark.parametrize("sampler", ["bsam", f"{__name__}:Halving"])
+def test_micro_batches_are_refused_for_a_sampler_that_divides_a_batch_itself(sampler: str) -> None:
+    with refused("micro_batch must be left out for samplers that divide a batch themselves", "5"):
+        resolved(sampler, micro_batch=5, lr=0.1)
 
 
 def test_mile_starts_networks_at_a_deep_ensemble_unless_the_user_says_otherwise() -> None:
