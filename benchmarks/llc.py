@@ -31,7 +31,10 @@ import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 from raychains.api import local as api  # noqa: E402
+from raychains.api import plans, sampling  # noqa: E402
+from raychains.api.keywords import reading  # noqa: E402
 from raychains.api.result import Result  # noqa: E402
+from raychains.core.config import Local  # noqa: E402
 from raychains.inference.predictive import Selection, select  # noqa: E402
 from raychains.measures import Context, named  # noqa: E402
 from raychains.orchestration.cluster.thread_workers import ThreadWorkers  # noqa: E402
@@ -119,9 +122,11 @@ def run(folder: Path, model: nn.Module, data: Any, **settings: Any) -> tuple[Res
     """Sample around a model without Ray, evaluation and page."""
     given = {"store": str(folder), "progress": False, **settings}
     loss, noise = given.pop("loss", "gaussian"), given.pop("noise", None)
-    call = api._call(model, data, loss, noise, given)
-    assert call.task is not None
-    return api.run(call, ThreadWorkers(), evaluate=False, page=False), call.task
+    with reading(Local, *api._given(model, data, loss, noise, given)) as call:
+        assert call.task is not None
+        planned = plans.local(call.options, call.task)
+        about = (call.options, planned, call.callback, call.task)
+        return sampling.execute("local", *about, ThreadWorkers(), page=False, evaluate=False), call.task
 
 
 def context(result: Result, task: Task, split: str = "train") -> Context:

@@ -1,4 +1,4 @@
-"""Run drivers for sampling and evaluation: make the resource configuration, open the Ray session, store the results."""
+"""Parts that drivers of runs, sweeps and evaluations share: a plan's origin, the workers, the stored results."""
 
 from __future__ import annotations
 
@@ -7,38 +7,27 @@ import dataclasses
 import datetime
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from raychains import tasks
 from raychains.api.result import Result
+from raychains.api.run_context import connected
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common, Compare, Fit, Local, Run
-from raychains.core.errors import (
-    ChainsFailed,
-    RayLost,
-    UserError,
-    last_line,
-    shown,
-)
+from raychains.core.errors import ChainsFailed, UserError, last_line, shown
 from raychains.core.options import command_line
-from raychains.core.validation import is_int
 from raychains.planning import Comparison
-from raychains.planning.events import Callback, Measuring, Message, RunEvent, Tick
+from raychains.planning.events import Measuring, RunEvent, Tick
 from raychains.store import RunStore, Storage, initial_states
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from raychains.orchestration.cluster.resource_config import ResourceConfig
-    from raychains.orchestration.cluster.session import Session
     from raychains.orchestration.cluster.worker_pool import WorkerPool
     from raychains.orchestration.cluster.workers import Workers
     from raychains.orchestration.run.outcome import DriverOutcome
-
-T = TypeVar("T")
-AnyCommon = TypeVar("AnyCommon", bound=Common)
 
 
 class OutOfTime(Exception):
@@ -80,24 +69,6 @@ class Unclosed:
         self.callbacks.on(event)
 
 
-def resources_of(options: Common) -> ResourceConfig:
-    """Return the part of the options that says on which resources chains and evaluators run."""
-    from raychains.orchestration.cluster.resource_config import ResourceConfig
-
-    found: dict[str, Any] = {
-        field.name: getattr(options, field.name, None) for field in dataclasses.fields(ResourceConfig)
-    }
-    found["workers_per_chain"] = options.workers
-    return ResourceConfig(**{name: value for name, value in found.items() if value is not None})
-
-
-def with_bins(options: AnyCommon, *plans: Mapping[str, Any]) -> AnyCommon:
-    """Return the options with the bins of a run's calibration errors: those given, else those of its first plan that
-    has any."""
-    known = (options.bins, *(plan.get("bins") for plan in plans))
-    return dataclasses.replace(options, bins=next((n for n in known if is_int(n) and n > 0), None))
-
-
 def portable(options: Run, start: Mapping[str, Tensor] | None) -> Run:
     """Return the options as other processes need them: the store's full address, and the start of the chains, if there
     is one, in the store in place of its file."""
@@ -126,38 +97,6 @@ def planned_otherwise(folder: RunStore) -> UserError:
         f"resume: {folder.kind} {folder.name!r} was planned with other settings{by}; repeat its command or choose "
         "another `name`"
     )
-
-
-@contextlib.contextmanager
-def connected(options: Common, callback: Callback | None = None) -> Iterator[Session]:
-    """Connect to Ray for the body; a connection that is made here ends with it. ``callback`` is told of it before."""
-    from raychains.orchestration.cluster.session import connect, connection
-
-    if callback is not None and (what := connection(options.address)):
-        callback.on(Message(text=what))
-    session = connect(options.address, object_store_memory=options.object_store_memory, namespace=options.namespace)
-    try:
-        yield session
-    finally:
-        session.close()
-
-
-def on_ray(options: Common, again: str, callback: Callback, drive: Callable[[], T]) -> T:
-    """Return ``drive()``, with Ray connected.
-
-    Args:
-        again: how users go on if Ray is gone, such as "the same command".
-
-    Raises:
-        RayLost: Ray is gone.
-    """
-    with connected(options, callback) as session:
-        try:
-            with session.watch.driving():
-                return drive()
-        except RayLost:
-            reason = session.watch.lost
-            raise RayLost(f"{reason}; what the store holds is intact. To go on: {again}") from None
 
 
 def check_failed(failed: Mapping[str, str], what: str, folder: RunStore) -> None:

@@ -13,9 +13,10 @@ import numpy as np
 
 from raychains import tasks
 from raychains.api import callbacks
-from raychains.api.drivers import connected, resources_of, store_results, with_bins
+from raychains.api.drivers import store_results
 from raychains.api.keywords import ALONE
 from raychains.api.result import Result, load
+from raychains.api.run_context import connected, with_bins
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common, Evaluate
 from raychains.core.data_root import rooted
@@ -25,6 +26,7 @@ from raychains.core.validation import true_or_false
 from raychains.inference import results
 from raychains.inference.predictive import Selection, select
 from raychains.inference.run_data import planned_metrics
+from raychains.orchestration.cluster.resource_config import ResourceConfig
 from raychains.planning import Comparison, events
 from raychains.planning.views import Request, ViewResult
 from raychains.planning.views import check as check_views
@@ -35,7 +37,6 @@ from raychains.tasks.splits import check_split
 
 if TYPE_CHECKING:
     from raychains.measures import Context, Measure
-    from raychains.orchestration.cluster.resource_config import ResourceConfig
     from raychains.orchestration.cluster.worker_pool import WorkerPool
     from raychains.orchestration.run.outcome import DriverOutcome
 
@@ -149,7 +150,7 @@ class _Evaluating:
         self.folder = RunStore(self.root, f"{self.loaded.store.name}{suffix}")
         before = self.folder.plan() if self.folder.exists() else {}
         self.options = with_bins(self.options, before, self.loaded.store.plan())
-        self.resources: ResourceConfig = resources_of(self.options)
+        self.resources = ResourceConfig.of(self.options)
         self.requested = callbacks.requested(self.options, self.folder)
         self.dropped = self.loaded.dropped()
 

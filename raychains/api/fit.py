@@ -16,11 +16,10 @@ import pandas as pd
 from raychains import tasks
 from raychains.api import plans, sampling
 from raychains.api.drivers import Unclosed, backend_of, origin, planned_otherwise, worker_pool
-from raychains.api.keywords import ALONE, Call, FitKeywords, accepts, read
+from raychains.api.keywords import Call, FitKeywords, accepts, reading
 from raychains.api.result import Result, load
 from raychains.callbacks import CallbackList
 from raychains.core.config import Compare, Fit, Run
-from raychains.core.data_root import rooted
 from raychains.core.errors import ChainsFailed, Interrupted, RayLost, UserError, require
 from raychains.core.spec import digest_of
 from raychains.evaluation import bootstrap, metrics
@@ -83,16 +82,14 @@ def sample(task: Task, **settings: Any) -> Result:
     Raises:
         UserError, Interrupted, ChainsFailed: as `fit`.
     """
-    with ALONE:
-        call = read(Fit, None, {"progress": False, **settings, "task": task}, ("callback", "progress", "worker_pool"))
+    with reading(Fit, None, {"progress": False, **settings, "task": task}) as call:
         return _fit(call, page=False)
 
 
 def _fit(call: Call, *, page: bool = True) -> Result:
-    with rooted(call.options.data_root), call.callbacks() as called:
-        fitting_of = _Fitting(call.options, call.task, call.worker_pool, called, page)
-        with fitting_of.connected():
-            return fitting_of.all()
+    fitting_of = _Fitting(call.options, call.task, call.worker_pool, call.callback, page)
+    with fitting_of.connected():
+        return fitting_of.all()
 
 
 @dataclass

@@ -8,7 +8,7 @@ import functools
 import inspect
 import textwrap
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_type_hints
 
@@ -17,6 +17,7 @@ from raychains.api import callbacks, own_parts
 from raychains.callbacks import CallbackList
 from raychains.chain import initialization
 from raychains.core.config import USUAL, Compare, Fit, Run, Sweep
+from raychains.core.data_root import rooted
 from raychains.core.errors import UserError, require
 from raychains.core.options import make, options_of
 from raychains.samplers import Sampler
@@ -97,13 +98,9 @@ class Call:
     """The command's dataclass."""
     task: Task | None
     """The task where the user passed the object itself."""
-    own_callbacks: list[Any]
-    progress: bool
+    callback: CallbackList
+    """The call's own callbacks, and the display of its progress."""
     worker_pool: Any = None
-
-    def callbacks(self) -> contextlib.AbstractContextManager[CallbackList]:
-        """Return a context with the call's callbacks, the progress among them; they are closed at its end."""
-        return callbacks.called(self.own_callbacks, progress=self.progress)
 
 
 class Function(Protocol[C, P, R]):
@@ -123,8 +120,8 @@ def accepts(kind: type[C], keywords: Callable[P, Any]) -> Callable[[Callable[[Ca
     def decorate(function: Callable[[Call], R]) -> Function[C, P, R]:
         @functools.wraps(function)
         def called(options: Any = None, **settings: Any) -> R:
-            with ALONE:
-                return function(read(kind, options, settings, pythons))
+            with reading(kind, options, settings, pythons) as call:
+                return function(call)
 
         pythons = {*inspect.signature(keywords).parameters} - {*options_of(kind)} | {"callback"}
         hints = get_type_hints(keywords)
@@ -145,8 +142,15 @@ def accepts(kind: type[C], keywords: Callable[P, Any]) -> Callable[[Callable[[Ca
     return decorate
 
 
-def read(kind: Any, options: Any, settings: Mapping[str, Any], pythons: Collection[str]) -> Call:
-    """Return a call's options and what only Python passes.
+@contextlib.contextmanager
+def reading(
+    kind: Any,
+    options: Any,
+    settings: Mapping[str, Any],
+    pythons: Collection[str] = ("callback", "progress", "worker_pool"),
+) -> Iterator[Call]:
+    """Yield a call's options and what only Python passes, for a body that runs `ALONE`, with the call's data root; its
+    callbacks are closed at the end.
 
     Args:
         kind: the command's dataclass.
@@ -159,19 +163,24 @@ def read(kind: Any, options: Any, settings: Mapping[str, Any], pythons: Collecti
     """
     settings = dict(settings)
     own = {name: settings.pop(name) for name in pythons if name in settings}
-    if options is None:
-        made = make(kind, settings)
-    elif not isinstance(options, kind):
+    with ALONE:
+        task, made = task_of(_options(kind, options, settings))
+        made, own_callbacks = callbacks.named(made, own.get("callback"))
+        pool, alone = own.get("worker_pool"), "be left out with `backend=process`, which uses no Ray"
+        require(pool is None or made.backend == "ray", "worker_pool", type(pool).__name__, alone)
+        with rooted(made.data_root), callbacks.called(own_callbacks, progress=own.get("progress", True)) as called:
+            yield Call(made, task, called, pool)
+
+
+def _options(kind: Any, given: Any, settings: Mapping[str, Any]) -> Any:
+    """Return a command's options: those given, with the settings in place of theirs, or of settings alone."""
+    if given is None:
+        return make(kind, settings)
+    if not isinstance(given, kind):
         raise UserError(
-            f"options must be a raychains.{kind.__name__}, got a {type(options).__name__}: give settings by keyword"
+            f"options must be a raychains.{kind.__name__}, got a {type(given).__name__}: give settings by keyword"
         )
-    else:
-        made = make(kind, {**{name: getattr(options, name) for name in options_of(kind)}, **settings})
-    task, made = task_of(made)
-    made, own_callbacks = callbacks.named(made, own.get("callback"))
-    pool, alone = own.get("worker_pool"), "be left out with `backend=process`, which uses no Ray"
-    require(pool is None or made.backend == "ray", "worker_pool", type(pool).__name__, alone)
-    return Call(made, task, own_callbacks, own.get("progress", True), pool)
+    return make(kind, {**{name: getattr(given, name) for name in options_of(kind)}, **settings})
 
 
 def task_of(options: Any) -> tuple[Task | None, Any]:

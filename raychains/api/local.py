@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
 from raychains.api import plans, sampling
 from raychains.api.drivers import backend_of
-from raychains.api.keywords import ALONE, Call, read
+from raychains.api.keywords import reading
 from raychains.api.result import Result
 from raychains.core.config import Local
-from raychains.core.data_root import rooted
 from raychains.core.errors import UserError, renamed, require
 from raychains.tasks import Task
 
-if TYPE_CHECKING:
-    from raychains.orchestration.cluster.workers import Workers
-
 MEASURES = ("llc",)
-PYTHONS = ("callback", "progress", "worker_pool")
 
 
 def local(
@@ -52,11 +47,14 @@ def local(
 
     Source: Lau et al. 2023, https://arxiv.org/abs/2308.12108.
     """
-    with ALONE:
-        return run(_call(model, data, loss, noise, settings))
+    with reading(Local, *_given(model, data, loss, noise, settings)) as call:
+        workers = backend_of(call.options, call.worker_pool)
+        planned = plans.local(call.options, call.task)
+        return sampling.execute("local", call.options, planned, call.callback, call.task, workers, measures=MEASURES)
 
 
-def _call(model: Any, data: Any, loss: Any, noise: Any, settings: dict[str, Any]) -> Call:
+def _given(model: Any, data: Any, loss: Any, noise: Any, settings: dict[str, Any]) -> tuple[Local | None, Any]:
+    """Return the options where they are one object, and the settings, among them the task of the model and the data."""
     options = model if isinstance(model, Local) else None
     if options is None and model is not None:
         allowed = (
@@ -75,18 +73,4 @@ def _call(model: Any, data: Any, loss: Any, noise: Any, settings: dict[str, Any]
     else:
         for field, value in (("data", data), ("loss", loss), ("noise", noise)):
             require(value is None, field, type(value).__name__, "be left out without a model: the task has its own")
-    return read(Local, options, settings, PYTHONS)
-
-
-def run(call: Call, workers: Workers | None = None, *, page: bool = True, evaluate: bool = True) -> Result:
-    """Run a call's local chains; with ``evaluate`` its measures are in the results.
-
-    Raises:
-        UserError, Interrupted, ChainsFailed: as `local`.
-    """
-    options = call.options
-    workers = workers if workers is not None else backend_of(options, call.worker_pool)
-    with rooted(options.data_root), call.callbacks() as called:
-        planned = plans.local(options, call.task)
-        how: dict[str, Any] = {"page": page, "evaluate": evaluate, "measures": MEASURES if evaluate else ()}
-        return sampling.execute("local", options, planned, called, call.task, workers, **how)
+    return options, settings

@@ -1,24 +1,28 @@
-"""A run or a sweep as one driver works on it: its folder and resources, who is told, and the lease on it."""
+"""A run or a sweep as one driver works on it: its folder and resources, who is told, the lease on it, and Ray."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raychains.api import callbacks
-from raychains.api.drivers import on_ray, resources_of, with_bins
 from raychains.callbacks import CallbackList
 from raychains.core.config import Common
-from raychains.core.errors import Interrupted, StorageAway, StorageRefused, UserError
+from raychains.core.errors import Interrupted, RayLost, StorageAway, StorageRefused, UserError
+from raychains.core.validation import is_int
+from raychains.orchestration.cluster.resource_config import ResourceConfig
+from raychains.planning.events import Callback, Message
 from raychains.store import ChainStore, RunStore
 from raychains.tasks import Task
 
 if TYPE_CHECKING:
+    from raychains.orchestration.cluster.session import Session
     from raychains.orchestration.cluster.workers import Workers
     from raychains.orchestration.lease import Lease
 
-T = TypeVar("T")
+AnyCommon = TypeVar("AnyCommon", bound=Common)
 
 
 class RunContext:
@@ -44,11 +48,11 @@ class RunContext:
         workers: Workers | None = None,
     ) -> None:
         self.folder, self.callback, self.workers = folder, callback, workers
-        self.resources = resources_of(options)
         self.plan: Mapping[str, Any] = {}
         """The stored plan; empty of a new run until it is written."""
         self._options = options
         self._requested = callbacks.requested(options, folder)
+        self.resources = ResourceConfig.of(options)
         if not self.in_process:
             from raychains.orchestration.cluster import payload, session
 
@@ -92,18 +96,14 @@ class RunContext:
                     )
                 check_plan()
                 self.plan = folder.plan()
-                self._options = with_bins(self._options, self.plan)  # a resumed run makes the same numbers
-                self.resources = resources_of(self._options)
+                # A resumed run makes the same numbers.
+                self.resources = ResourceConfig.of(with_bins(self._options, self.plan))
             self.callback.add(callbacks.begin(self._requested, lease.driver_id))
             yield lease
 
-    @property
-    def bins(self) -> int | None:
-        """The bins of calibration errors that the options or the stored plan say; None is the default."""
-        return self._options.bins
-
-    def drive(self, lease: Lease, digests: Iterable[str], body: Callable[[], T], *, fresh: bool) -> T:
-        """Return what ``body`` does with the run's chains, with Ray connected unless the workers are of this process.
+    @contextlib.contextmanager
+    def driving(self, lease: Lease, digests: Iterable[str], *, fresh: bool) -> Iterator[None]:
+        """Connect to Ray for a body that runs the chains, unless the workers are of this process.
 
         The name is left free where the body is refused before any chain began, as by a cluster without GPUs.
 
@@ -114,13 +114,11 @@ class RunContext:
         Raises:
             UserError: another driver has taken the run or the sweep over, or the body is refused.
         """
-
-        def confirmed() -> T:
-            lease.confirm()  # an entry that came at the same time is listed by now
-            return body()
-
+        ray = on_ray(self._options, self.resumed, self.callback) if not self.in_process else contextlib.nullcontext()
         try:
-            done = confirmed() if self.in_process else on_ray(self._options, self.resumed, self.callback, confirmed)
+            with ray:
+                lease.confirm()  # an entry that came at the same time is listed by now
+                yield
         except (StorageAway, StorageRefused):
             raise
         except UserError:
@@ -129,7 +127,6 @@ class RunContext:
             raise
         if lease.lost:
             raise UserError(f"{lease.lost}; this driver stopped, its chains go on from their last checkpoints")
-        return done
 
     def interrupted(self, done: str) -> Interrupted:
         """Return the error of a run or a sweep that the user stopped with so much done."""
@@ -138,6 +135,46 @@ class RunContext:
         )
 
 
+def with_bins(options: AnyCommon, *plans: Mapping[str, Any]) -> AnyCommon:
+    """Return the options with the bins of a run's calibration errors: those given, else those of its first plan that
+    has any."""
+    known = (options.bins, *(plan.get("bins") for plan in plans))
+    return dataclasses.replace(options, bins=next((n for n in known if is_int(n) and n > 0), None))
+
+
 def begun(folder: RunStore, digests: Iterable[str]) -> bool:
     """Return whether any of these chains has begun."""
     return any(ChainStore(folder.root, digest).last_attempt() for digest in digests)
+
+
+@contextlib.contextmanager
+def connected(options: Common, callback: Callback | None = None) -> Iterator[Session]:
+    """Connect to Ray for the body; a connection that is made here ends with it. ``callback`` is told of it before."""
+    from raychains.orchestration.cluster.session import connect, connection
+
+    if callback is not None and (what := connection(options.address)):
+        callback.on(Message(text=what))
+    session = connect(options.address, object_store_memory=options.object_store_memory, namespace=options.namespace)
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+@contextlib.contextmanager
+def on_ray(options: Common, again: str, callback: Callback) -> Iterator[None]:
+    """Connect to Ray for a body that drives work on it.
+
+    Args:
+        again: how users go on if Ray is gone, such as "the same command".
+
+    Raises:
+        RayLost: Ray is gone.
+    """
+    with connected(options, callback) as session:
+        try:
+            with session.watch.driving():
+                yield
+        except RayLost:
+            reason = session.watch.lost
+            raise RayLost(f"{reason}; what the store holds is intact. To go on: {again}") from None

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 from raychains import tasks
 from raychains.api import plans
 from raychains.api.drivers import backend_of, origin, planned_otherwise, publish
-from raychains.api.keywords import ALONE, Call, CompareKeywords, RunKeywords, accepts, read
+from raychains.api.keywords import Call, CompareKeywords, RunKeywords, accepts, reading
 from raychains.api.result import Result
 from raychains.api.run_context import RunContext, begun
 from raychains.callbacks import CallbackList
 from raychains.chain import proof
 from raychains.core.config import Compare, Fit, Local, Run
-from raychains.core.data_root import rooted
 from raychains.core.errors import UserError
 from raychains.planning import Comparison, budget
 from raychains.planning.events import Planned
@@ -25,7 +24,6 @@ from raychains.tasks.splits import check_evaluated
 
 if TYPE_CHECKING:
     from raychains.orchestration.cluster.workers import Workers
-    from raychains.orchestration.run.outcome import DriverOutcome
     from raychains.planning.presets.arms import Planned as PlannedComparison
 
 
@@ -68,17 +66,14 @@ def sample(task: Task, workers: Workers | None = None, **settings: Any) -> Resul
     Raises:
         UserError, Interrupted, ChainsFailed: as `run`.
     """
-    pythons = ("callback", "progress", "worker_pool")
-    with ALONE:
-        call = read(Run, None, {"progress": False, **settings, "task": task}, pythons)
+    with reading(Run, None, {"progress": False, **settings, "task": task}) as call:
         return _run("run", call, workers, page=False, evaluate=False)
 
 
 def _run(command: str, call: Call, workers: Workers | None = None, **settings: Any) -> Result:
     workers = workers if workers is not None else backend_of(call.options, call.worker_pool)
-    with rooted(call.options.data_root), call.callbacks() as called:
-        planned = getattr(plans, command)(call.options, call.task)
-        return execute(command, call.options, planned, called, call.task, workers, **settings)
+    planned = getattr(plans, command)(call.options, call.task)
+    return execute(command, call.options, planned, call.callback, call.task, workers, **settings)
 
 
 def execute(
@@ -123,8 +118,8 @@ def execute(
         if not plan:
             plan = {"command": command, "comparison": comparison.to_json(), "notes": notes}
             plan |= {**origin(command, options), "metrics": planned_metrics(comparison)}
-        if context.bins is not None:  # by which a later evaluation makes the same numbers
-            plan["bins"] = context.bins
+        if options.bins is not None:  # by which a later evaluation makes the same numbers
+            plan["bins"] = options.bins
         if plan != context.plan:
             folder.write_plan(plan)
         callback.on(Planned(comparison=comparison, budget=budget(comparison, finished), notes=notes))
@@ -132,12 +127,10 @@ def execute(
             if start is not None:
                 initial_states.publish(root, start)
 
-        def chains() -> DriverOutcome:
-            resources = dataclasses.replace(context.resources, evaluate=evaluate)
-            trial = None if context.in_process else found.trial  # this process made it
-            return run_chains(comparison, root, resources, callback, lease=lease, workers=workers, trial=trial)
-
-        outcome = context.drive(lease, comparison.chains(), chains, fresh=not context.plan)
+        resources = dataclasses.replace(context.resources, evaluate=evaluate)
+        trial = None if context.in_process else found.trial  # this process made it
+        with context.driving(lease, comparison.chains(), fresh=not context.plan):
+            outcome = run_chains(comparison, root, resources, callback, lease=lease, workers=workers, trial=trial)
         if outcome.interrupted:
             raise context.interrupted(f"{len(outcome.seconds)} of {len(comparison.chains())} chains finished")
         return publish(folder, comparison, outcome, options.data_root, page=page, measures=measures)

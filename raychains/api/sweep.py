@@ -15,7 +15,6 @@ from raychains.api.run_context import RunContext
 from raychains.callbacks import CallbackList
 from raychains.chain import proof
 from raychains.core.config import Sweep
-from raychains.core.data_root import rooted
 from raychains.core.errors import UserError
 from raychains.inference import sweep_data
 from raychains.planning import sweep_points
@@ -102,8 +101,7 @@ def sweep(call: Call) -> SweepResult:
         Interrupted: the user stopped the sweep; what was computed is kept.
         ChainsFailed: some points were given up; everything else is written.
     """
-    with rooted(call.options.data_root), call.callbacks() as called:
-        return _execute(call.options, plans.sweep(call.options, call.task), called, call.task)
+    return _execute(call.options, plans.sweep(call.options, call.task), call.callback, call.task)
 
 
 def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackList, task: Task | None) -> SweepResult:
@@ -126,13 +124,10 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
         if not context.plan:
             folder.write_plan({**plan.to_json(), **origin("sweep", options), "bins": resources.bins})
         shared = portable(planned.points.options, planned.points.start)
-
-        def trials() -> sweep_experiment.SweepOutcome:
-            return sweep_experiment.run(planned, folder, resources, callback, lease, options=shared, task=task)
-
         digests = [spec.digest for point in plan.points for spec in point.specs]
         fresh = not context.plan and bool(digests)  # a search's chains are not known before
-        outcome = context.drive(lease, digests, trials, fresh=fresh)
+        with context.driving(lease, digests, fresh=fresh):
+            outcome = sweep_experiment.run(planned, folder, resources, callback, lease, options=shared, task=task)
         rows = sweep_results.write(folder, planned, outcome.points, outcome.failed)
         if outcome.interrupted:
             ended = sum(row["status"] in (FINISHED, STOPPED) for row in rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from raychains.api.drivers import portable, resources_of
+from raychains.api.drivers import portable
 from raychains.api.keywords import task_of
 from raychains.chain import proof
 from raychains.core.config import Run
@@ -12,6 +12,7 @@ from raychains.core.data_root import rooted
 from raychains.core.errors import UserError, require, shown
 from raychains.core.options import make
 from raychains.core.validation import integer, positive_int
+from raychains.orchestration.cluster.resource_config import ResourceConfig
 from raychains.planning.reports import REPORTS
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def trainer(
         "gpus_per_chain": None,
     }
     given, made = task_of(make(Run, {"task": task, "epochs": epochs, "store": store, **options, **own}))
-    resources_of(made)
+    ResourceConfig.of(made)
     if given is not None:
         payload.check(given)
     with rooted(made.data_root):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from raychains.api.drivers import portable, resources_of
+from raychains.api.drivers import portable
 from raychains.api.keywords import task_of
 from raychains.chain import proof
 from raychains.core.config import Run
@@ -13,6 +13,7 @@ from raychains.core.data_root import rooted
 from raychains.core.errors import UserError, require, shown, trial_error
 from raychains.core.options import make
 from raychains.core.validation import positive_int
+from raychains.orchestration.cluster.resource_config import ResourceConfig
 from raychains.planning.reports import REPORTS
 from raychains.planning.sweep_points import DEFAULT_GRID, Points, of_trials
 from raychains.store import Storage, SweepStore
@@ -83,7 +84,7 @@ def trainable(
 
     positive_int("reports", reports)
     given, made = _options(task=task, epochs=epochs, store=store, **options)
-    resources_of(made)
+    ResourceConfig.of(made)
     if given is not None:
         payload.check(given)
     with rooted(made.data_root):

@@ -248,7 +248,8 @@ def _check_network(whole: ChainSpec, chain: Chain, start: Mapping[str, Tensor] |
         raise _mistake(task, error, "another network that loads a sample") from None
     names = [*_different(_attributes(task, model), _attributes(task, other))]
     names += _different(*({n: _bare(b) for n, b in initialization.unsaved(m).items()} for m in (model, other)))
-    one, again, two = (_outputs(task, m, batch) for m in (model, model, other))
+    network = task if isinstance(task, PredictiveTask) and backward.why_not(task) is None else None
+    one, again, two = (_outputs(task, network, m, batch) for m in (model, model, other))
     # Outputs that change from call to call are left to the comparison of exact chains.
     if equal(one, again, SAME) and not equal(one, two, SAME):
         where = f" ({initialization.some(names)})" if names else ""
@@ -259,11 +260,10 @@ def _check_network(whole: ChainSpec, chain: Chain, start: Mapping[str, Tensor] |
             "torch.nn.ModuleList"
         )
     check_loss(loss, model)
-    if backward.why_not(task) is None:
-        assert isinstance(task, PredictiveTask)
-        inputs, targets = task.source.batch(batch)
-        check_mean(task.likelihood, model, one, targets)
-        if not check_apart(other, task.network_inputs, inputs, "build_model"):
+    if network is not None:
+        inputs, targets = network.source.batch(batch)
+        check_mean(network.likelihood, model, one, targets)
+        if not check_apart(other, network.network_inputs, inputs, "build_model"):
             notes.append(
                 "in evaluation mode the network's outputs are random: a sample predicts otherwise at each call"
             )
@@ -275,14 +275,14 @@ def _different(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[str]:
 
 
 @torch.no_grad()
-def _outputs(task: Task, model: nn.Module, batch: Any) -> Tensor:
-    """Return a network's outputs of a batch in evaluation mode, or its loss where the task has no inputs of it."""
+def _outputs(task: Task, network: PredictiveTask | None, model: nn.Module, batch: Any) -> Tensor:
+    """Return a model's outputs of a batch in evaluation mode, or its loss where the task is no network with a
+    likelihood."""
     model.eval()
     with seeded(0):
-        if backward.why_not(task) is not None:
+        if network is None:
             return task.loss(model, batch, torch.Generator().manual_seed(0))
-        assert isinstance(task, PredictiveTask)
-        outputs: Tensor = model(task.network_inputs(task.source.batch(batch)[0], next(model.parameters()).dtype))
+        outputs: Tensor = model(network.network_inputs(network.source.batch(batch)[0], next(model.parameters()).dtype))
         return outputs
 
 

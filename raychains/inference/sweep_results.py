@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raychains.inference.sweep_data import Sweep
-from raychains.planning.reports import cycle_count
 from raychains.planning.sweep_plan import FINISHED, WAITING, Point, SweepPlan, state_of
 from raychains.planning.sweep_points import Planned
 from raychains.store import ChainStore, SweepStore, initial_states
@@ -72,14 +71,13 @@ def write(
     results: list[dict[str, Any]] = []
     reports: list[dict[str, Any]] = []
     for point in sorted(points, key=lambda p: p.number):
-        cycles = cycle_count(point.specs[0])
         for repeat, spec in enumerate(point.specs):
             reported = folder.reports(spec.digest)
             status, reason = plan.outcome(point, reported, stopped.get(spec.digest), failed.get(spec.digest))
             about = {**_columns(point), "repeat": repeat, "digest": spec.digest}
-            rows = [_row(about, report, cycles, metrics) for report in reported]
+            rows = [_row(about, report, point.cycles, metrics) for report in reported]
             reports += rows
-            last = rows[-1] if rows else _row(about, {}, cycles, metrics)
+            last = rows[-1] if rows else _row(about, {}, point.cycles, metrics)
             seconds = ChainStore(folder.root, spec.digest).seconds()
             results.append({**last, "status": status, "reason": reason, "seconds": seconds})
     missing = {name for name in metrics if all(row[name] is None for row in results)}

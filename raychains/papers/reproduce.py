@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import raychains
-from raychains.api import callbacks, drivers, evaluating, sampling
+from raychains.api import callbacks, drivers, evaluating, run_context, sampling
 from raychains.api.drivers import Clock, OutOfTime, Unclosed
 from raychains.api.keywords import ALONE
 from raychains.callbacks import Callback, CallbackList
@@ -162,12 +162,9 @@ def reproduce(
                 pages.write_index(*place_of(given), given.scale, [part.experiment for part in planned.parts])
                 tell(done[-1])
 
-        def run_on_ray() -> None:
-            with drivers.worker_pool(given) as workers:
-                run(workers)
-
         if any(part.comparisons for part in planned.parts):
-            drivers.on_ray(given, "the same command", called, run_on_ray)
+            with run_context.on_ray(given, "the same command", called), drivers.worker_pool(given) as workers:
+                run(workers)
         else:  # Ray is not needed
             run()
     if failed := [f"{r.experiment.name} ({name})" for r in done for name in r.failed]:

@@ -43,6 +43,8 @@ class Point:
     specs: tuple[ChainSpec, ...]
     length: int
     """Epochs that each chain costs."""
+    cycles: int
+    """Cycles that each chain reports."""
 
     @property
     def name(self) -> str:

@@ -24,6 +24,7 @@ from raychains.evaluation.evaluation import Metric
 from raychains.planning import compatible
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.presets import default_arms
+from raychains.planning.reports import cycle_count
 from raychains.planning.sweep_plan import Asha, Point, SweepPlan, Values
 from raychains.store import Storage, initial_states
 from raychains.tasks import Task
@@ -256,7 +257,8 @@ class Points:
         self.notes += [note for note in planned.notes if "noise sd" not in note and note not in self.notes]
         sampler = options.sampler or defaults_of(self._task).run
         specs = tuple(group[0] for group in arm.chains)
-        return Point(number=number, values=dict(values), sampler=sampler, specs=specs, length=arm.length)
+        costs = {"length": arm.length, "cycles": cycle_count(specs[0])}
+        return Point(number=number, values=dict(values), sampler=sampler, specs=specs, **costs)
 
 
 def with_stored_start(options: Run) -> Run:

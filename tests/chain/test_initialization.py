@@ -319,11 +319,12 @@ def test_a_start_that_is_gone_torn_or_another_is_refused_and_written_anew(tmp_pa
     digest = initial_states.publish(root, start())
     file = tmp_path / initial_states.file_of(digest)
     data = file.read_bytes()
-    file.write_bytes(data[:-5])
-    with pytest.raises(Corrupt, match=digest[:12]):
-        initial_states.read(root, digest)
-    initial_states.publish(root, start())
-    assert file.read_bytes() == data
+    for damaged in (data[:-5], data[:-1] + bytes([data[-1] ^ 1])):
+        file.write_bytes(damaged)
+        with pytest.raises(Corrupt, match=digest[:12]):
+            initial_states.read(root, digest)
+        initial_states.publish(root, start())
+        assert file.read_bytes() == data
     other = initial_states.publish(root, start(seed=6))
     (tmp_path / initial_states.file_of(other)).write_bytes(data)
     with pytest.raises(Corrupt, match="other tensors"):

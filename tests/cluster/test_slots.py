@@ -9,7 +9,6 @@ import ray
 from ray.exceptions import RayTaskError
 
 from raychains import __version__
-from raychains.api.drivers import resources_of
 from raychains.coordination.capacity import Node
 from raychains.coordination.coordinator import SlotReady
 from raychains.core.config import Run
@@ -90,7 +89,7 @@ def test_what_no_node_holds_is_refused(settings: dict[str, Any], line: str) -> N
 @pytest.mark.parametrize("field", ["gpus_per_chain", "workers_per_chain"])
 def test_more_workers_than_the_cluster_holds_are_refused_by_the_option_that_asked_for_them(field: str) -> None:
     with refused(f"{field} must be at most what the cluster holds (3), got 4"):
-        resources_of(Run(**{field: 4})).slots(Recorded(*MIXED))
+        ResourceConfig.of(Run(**{field: 4})).slots(Recorded(*MIXED))
 
 
 def test_a_type_of_gpu_that_ray_does_not_know() -> None:
@@ -99,10 +98,10 @@ def test_a_type_of_gpu_that_ray_does_not_know() -> None:
 
 
 def test_the_options_reach_the_resources() -> None:
-    made = resources_of(Run(accelerator_type="T4", concurrent=7, slot_timeout="2min"))
+    made = ResourceConfig.of(Run(accelerator_type="T4", concurrent=7, slot_timeout="2min"))
     assert (made.accelerator_type, made.concurrent, made.slot_timeout) == ("T4", 7, 120.0)
     with refused("accelerator_type must be a type of GPU"):
-        resources_of(Run(accelerator_type=" "))
+        ResourceConfig.of(Run(accelerator_type=" "))
 
 
 def test_a_cluster_that_grows_is_asked_for_as_many_as_wait() -> None:

@@ -11,11 +11,11 @@ import scipy.stats
 import torch
 
 import raychains as rc
-from raychains.api.drivers import resources_of
 from raychains.core.config import Evaluate
 from raychains.data import sets
 from raychains.orchestration.chains.chain_worker import ChainWorker
 from raychains.orchestration.chains.messages import ChainWorkerConfig, EvaluatorConfig
+from raychains.orchestration.cluster.resource_config import ResourceConfig
 from raychains.orchestration.run.evaluation_worker import EvaluationWorker
 from raychains.store import ChainStore, codec
 from tests.checks import refused
@@ -27,7 +27,7 @@ def test_workers_and_evaluators_read_the_data_root_of_the_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep_this_process(monkeypatch)
-    resources, store = resources_of(rc.Run(data_root=str(tmp_path))), str(tmp_path / "store")
+    resources, store = ResourceConfig.of(rc.Run(data_root=str(tmp_path))), str(tmp_path / "store")
     for make in (
         lambda: ChainWorker(ChainWorkerConfig(store=store, data_root=resources.data_root)),
         lambda: EvaluationWorker(EvaluatorConfig(store=store, data_root=resources.data_root)),

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from raychains.api import plans
-from raychains.api.drivers import resources_of
 from raychains.core.config import Run
+from raychains.orchestration.cluster.resource_config import ResourceConfig
 from raychains.orchestration.lease import Lease
 from raychains.orchestration.run.launch import run_chains
 from raychains.store import ChainStore, Storage
@@ -52,7 +52,7 @@ def test_a_run_with_a_decoder_that_is_killed_has_the_samples_of_a_chain_alone(
     options = Run(**settings(data), store=store)
     listener = Killing(30, beside_the_chain)
     plan = plans.run(options).comparison
-    placed = replace(resources_of(options), evaluate=False)
+    placed = replace(ResourceConfig.of(options), evaluate=False)
     outcome = run_chains(plan, Storage(store), placed, listener, lease=Lease(Storage(store)))
     assert listener.killed and not outcome.failed and outcome.samples == 2
     assert stored_hashes(store, plan) == undisturbed_hashes(plan)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from raychains.api.drivers import resources_of
 from raychains.coordination.capacity import Node
 from raychains.core.config import Run
 from raychains.orchestration.chains.messages import EvaluationConfig, EvaluatorConfig
@@ -140,8 +139,8 @@ def test_a_share_that_ray_cannot_give_is_one_line(share: float) -> None:
 
 
 def test_the_option_reaches_the_resources() -> None:
-    assert resources_of(Run(gpus_per_evaluator=0.5)).gpus_per_evaluator == 0.5
-    assert resources_of(Run()).gpus_per_evaluator == 0
+    assert ResourceConfig.of(Run(gpus_per_evaluator=0.5)).gpus_per_evaluator == 0.5
+    assert ResourceConfig.of(Run()).gpus_per_evaluator == 0
 
 
 @pytest.mark.parametrize("gpus", [0.0, 0.25])

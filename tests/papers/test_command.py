@@ -236,7 +236,7 @@ def test_evaluations_show_no_progress_of_their_own(tmp_path: Path, monkeypatch: 
         shown.append(progress)
         raise UserError("this is enough")
 
-    monkeypatch.setattr(reproduce.drivers, "on_ray", lambda options, again, called, run: run())
+    monkeypatch.setattr(reproduce.run_context, "on_ray", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(reproduce.drivers, "worker_pool", lambda options: contextlib.nullcontext())
     monkeypatch.setattr(reproduce.sampling, "execute", lambda *given, **more: SimpleNamespace(path=str(tmp_path)))
     monkeypatch.setattr(reproduce.evaluating, "evaluate", evaluate)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
 from raychains.coordination.capacity import ACCELERATOR, Capacity, Node, describe, fit
 from raychains.coordination.failure import MAX_FAILURES, FailurePolicy, Policy
@@ -16,6 +17,9 @@ from raychains.coordination.failure import TIMEOUT as STALL_TIMEOUT
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.evaluation.evaluation import BINS
 from raychains.orchestration.cluster.workers import Cluster
+
+if TYPE_CHECKING:
+    from raychains.core.config import Common
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +60,17 @@ class ResourceConfig:
     """Bins of calibration errors."""
     keep_predictions: str = "auto"
     """Policy of predictions that stay in the store: auto, all or none."""
+
+    @classmethod
+    def of(cls, options: Common) -> ResourceConfig:
+        """Return the part of a command's options that says on which resources chains and evaluators run.
+
+        Raises:
+            UserError: a share of a GPU that Ray cannot give, or a type of GPU that nothing uses.
+        """
+        found: dict[str, Any] = {field.name: getattr(options, field.name, None) for field in fields(cls)}
+        found["workers_per_chain"] = options.workers
+        return cls(**{name: value for name, value in found.items() if value is not None})
 
     def __post_init__(self) -> None:
         check_share(self.gpus_per_worker, "gpus_per_chain")
