@@ -60,7 +60,6 @@ ENVIRONMENT = {
     "RAY_AIR_NEW_OUTPUT": "0",  # the newer output prints tables even with verbose=0
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths in a user's task keep their meaning
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Interrupt lets chains write checkpoints
-    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # the last result of a chain that failed has no metrics
 }
 GIVEN_UP, REFUSED = "failed", "storage_refused"
 """Entries of a trial's last result: why its chain was given up, or why the store takes no more."""
@@ -229,10 +228,9 @@ class SweepTrial(ChainTrainable):
         """Return the next report, or why there will be none."""
         try:
             report = super().step()
-        except StorageRefused as error:
-            return {REFUSED: str(error), "done": True}
-        except ChainsFailed as error:
-            return {GIVEN_UP: str(error), JUDGED: WORST, "done": True}
+        except (StorageRefused, ChainsFailed) as error:
+            why = REFUSED if isinstance(error, StorageRefused) else GIVEN_UP
+            return {why: str(error), JUDGED: WORST, "done": True}
         metric = self.settings.metric
         value = report[metric.name] * (1 if metric.better == "lower" else -1)
         return {**report, JUDGED: value if math.isfinite(value) else WORST}
