@@ -12,6 +12,7 @@ from raychains.planning.sweep_plan import FINISHED, WAITING, Point, SweepPlan, s
 from raychains.planning.sweep_points import Planned
 from raychains.store import ChainStore, SweepStore, initial_states
 
+
 def report_of(plan: SweepPlan, result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a trial's result, `raychains.orchestration.tune.tune_trainable.ChainTrainable`, as a sweep's folder keeps
     reports."""
