@@ -331,7 +331,7 @@ class _Chain:
 
     @property
     def state(self) -> str:
-        """Return `state_of` it."""
+        """Return its state, as `state_of` tells it."""
         return state_of(self.reports, self.stopped_at, self.of[0][0].length, self.failed)
 
 
