@@ -71,12 +71,13 @@ def write(
     for point in sorted(points, key=lambda p: p.number):
         cycles = cycle_count(point.specs[0])
         for repeat, spec in enumerate(point.specs):
-            reported = folder.reports(spec.digest)
-            status, reason = plan.outcome(point, reported, stopped.get(spec.digest), failed.get(spec.digest))
+            reported, stop, why = folder.reports(spec.digest), stopped.get(spec.digest), failed.get(spec.digest)
+            status = state_of(reported, stop, point.length, why)
             about = {**_columns(point), "repeat": repeat, "digest": spec.digest}
             reports += [_row(about, report, cycles, metrics) for report in reported]
             last = _row(about, reported[-1] if reported else {}, cycles, metrics)
             seconds = ChainStore(folder.root, spec.digest).seconds()
+            reason = plan.reason(point, status, stop, why)
             results.append({**last, "status": status, "reason": reason, "seconds": seconds})
     missing = {name for name in metrics if all(row[name] is None for row in results)}
     for name, table in (("reports", reports), ("results", results)):

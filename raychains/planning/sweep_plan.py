@@ -105,15 +105,12 @@ class SweepPlan:
         """The sweep's default name."""
         return run_name(self.task, self.digest)
 
-    def outcome(
-        self, point: Point, reports: Reports, stop: Mapping[str, Any] | None, failed: str | None = None
-    ) -> tuple[str, str]:
-        """Return `state_of` a chain of a point, and why it ended early, for people."""
-        state = state_of(reports, stop, point.length, failed)
+    def reason(self, point: Point, state: str, stop: Mapping[str, Any] | None, failed: str | None) -> str:
+        """Return why a chain of a point ended early, for people; empty of one that did not. See `state_of`."""
         if stop is None or state != STOPPED:
-            return state, failed or ""
+            return failed or ""
         stopper = "ASHA" if self.asha is not None else "the scheduler"
-        return state, f"stopped by {stopper} after {stop['epoch']:g} of {point.length} {self.unit}"
+        return f"stopped by {stopper} after {stop['epoch']:g} of {point.length} {self.unit}"
 
     @property
     def digest(self) -> str:

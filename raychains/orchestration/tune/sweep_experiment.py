@@ -483,10 +483,10 @@ class SweepCallback(Unpickled, tune.Callback):
         return [chain for chain in chains if chain.state == WAITING]
 
     def _announce_end(self, chain: _Chain) -> None:
-        status, reason = self._plan.outcome(chain.of[0][0], chain.reports, chain.stopped_at, chain.failed)
-        if status == FAILED:
+        reason = self._plan.reason(chain.of[0][0], chain.state, chain.stopped_at, chain.failed)
+        if chain.state == FAILED:
             self.callback.on(events.ChainFailed(digest=chain.digest, reason=reason))
-        elif status == STOPPED:
+        elif chain.state == STOPPED:
             self.callback.on(events.ChainStopped(digest=chain.digest, reason=reason))
         else:
             self.callback.on(events.ChainFinished(digest=chain.digest, seconds=self._seconds(chain)))
