@@ -11,9 +11,6 @@ from raychains.planning.sweep_plan import FINISHED, WAITING, Point, SweepPlan, s
 from raychains.planning.sweep_points import Planned
 from raychains.store import ChainStore, SweepStore, initial_states
 
-KEYS = ("epoch", "gradients", "samples")
-"""Entries of a report beside its cycle and its metrics."""
-
 
 def report_of(plan: SweepPlan, result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a trial's result, `raychains.orchestration.tune.tune_trainable.ChainTrainable`, as a sweep's folder keeps
@@ -72,13 +69,13 @@ def write(
     reports: list[dict[str, Any]] = []
     for point in sorted(points, key=lambda p: p.number):
         for repeat, spec in enumerate(point.specs):
-            reported = folder.reports(spec.digest)
-            status, reason = plan.outcome(point, reported, stopped.get(spec.digest), failed.get(spec.digest))
+            reported, stop, why = folder.reports(spec.digest), stopped.get(spec.digest), failed.get(spec.digest)
+            status = state_of(reported, stop, point.length, why)
             about = {**_columns(point), "repeat": repeat, "digest": spec.digest}
-            rows = [_row(about, report, point.cycles, metrics) for report in reported]
-            reports += rows
-            last = rows[-1] if rows else _row(about, {}, point.cycles, metrics)
+            reports += [_row(about, report, point.cycles, metrics) for report in reported]
+            last = _row(about, reported[-1] if reported else {}, point.cycles, metrics)
             seconds = ChainStore(folder.root, spec.digest).seconds()
+            reason = plan.reason(point, status, stop, why)
             results.append({**last, "status": status, "reason": reason, "seconds": seconds})
     missing = {name for name in metrics if all(row[name] is None for row in results)}
     for name, table in (("reports", reports), ("results", results)):
@@ -107,6 +104,6 @@ def _columns(point: Point) -> dict[str, Any]:
 
 def _row(about: Mapping[str, Any], report: Mapping[str, Any], cycles: int, metrics: Sequence[str]) -> dict[str, Any]:
     """Return a table's row; a swept option, such as ``cycles``, takes precedence over the chain's own number."""
-    found = {"cycle": report.get("cycle"), "cycles": cycles, **{key: report.get(key) for key in KEYS}}
-    found |= {name: report.get("metrics", {}).get(name) for name in metrics}
-    return {**about, **{name: value for name, value in found.items() if name not in about}}
+    spent = {key: report.get(key) for key in ("epoch", "gradients", "samples")}
+    measured = {name: report.get("metrics", {}).get(name) for name in metrics}
+    return {**about, "cycle": report.get("cycle"), "cycles": cycles, **spent, **measured, **about}

@@ -20,13 +20,16 @@ FINISHED, STOPPED, FAILED, WAITING = "finished", "stopped", "failed", "waiting"
 """States of a chain: ``stopped`` is by the scheduler."""
 
 
-def state_of(reports: Reports, stop: Mapping[str, Any] | None, length: float) -> str:
-    """Return the state of a chain of ``length`` epochs that was not given up: finished, stopped or waiting.
+def state_of(reports: Reports, stop: Mapping[str, Any] | None, length: float, failed: str | None = None) -> str:
+    """Return the state of a chain of ``length`` epochs.
 
     Args:
         reports: what the store has of it. Without any it is waiting: it runs again.
         stop: where the scheduler stopped it.
+        failed: why it was given up.
     """
+    if failed is not None:
+        return FAILED
     if not reports:
         return WAITING
     return FINISHED if reports[-1]["epoch"] >= length else WAITING if stop is None else STOPPED
@@ -104,22 +107,10 @@ class SweepPlan:
         """The sweep's default name."""
         return run_name(self.task, self.digest)
 
-    def outcome(
-        self, point: Point, reports: Reports, stop: Mapping[str, Any] | None, failed: str | None = None
-    ) -> tuple[str, str]:
-        """Return the state of a chain of a point, and why it ended early, for people.
-
-        Args:
-            reports: what the store has of it.
-            stop: where the scheduler stopped it.
-            failed: why it was given up.
-        """
-        if failed is not None:
-            return FAILED, failed
-        state = state_of(reports, stop, point.length)
-        return state, self._reason(point, stop) if stop is not None and state == STOPPED else ""
-
-    def _reason(self, point: Point, stop: Mapping[str, Any]) -> str:
+    def reason(self, point: Point, state: str, stop: Mapping[str, Any] | None, failed: str | None) -> str:
+        """Return why a chain of a point ended early, for people; empty of one that did not. See `state_of`."""
+        if stop is None or state != STOPPED:
+            return failed or ""
         stopper = "ASHA" if self.asha is not None else "the scheduler"
         return f"stopped by {stopper} after {stop['epoch']:g} of {point.length} {self.unit}"
 
@@ -150,10 +141,8 @@ class SweepPlan:
             "metric": self.metric.name,
             "metrics": [metric.to_json() for metric in self.metrics],
             "better": self.metric.better,
-            "options": dict(self.options),
             "asha": None if self.asha is None else dataclasses.asdict(self.asha),
             "task_spec": self.task_spec.to_json(),
-            "notes": list(self.notes),
             "digest": self.digest,
         }
 

@@ -100,16 +100,16 @@ def test_a_terminal_names_points_and_their_repeats(tmp_path: Path) -> None:
 def test_a_store_that_fails_in_tunes_callbacks_ends_the_sweep_by_its_own_error(error: UserError) -> None:
     stopper = InterruptStopper(SimpleNamespace(lost=""), callbacks.NullCallback())  # type: ignore[arg-type]
     callback: Any = object.__new__(SweepCallback)
-    callback.stopper, callback._of_config = stopper, {"[{}, 0]": None}
+    callback.stopper = stopper
 
     def fails(*args: Any) -> None:
         raise error
 
-    callback._end = fails
-    callback.on_trial_complete(0, [], SimpleNamespace(config={}))
+    callback._chain = fails
+    callback.on_trial_error(0, [], None)
     assert stopper.fatal is error and stopper.stop_all()
     stopper.fatal, stopper.interrupt.asked = None, True
-    callback.on_trial_complete(0, [], SimpleNamespace(config={}))
+    callback.on_trial_error(0, [], None)
     assert stopper.fatal is (error if isinstance(error, StorageRefused) else None), "the user wanted it to stop"
 
 

@@ -21,8 +21,9 @@ from typing import Any, ClassVar
 
 from ray import tune
 from ray.exceptions import RayActorError
+from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAScheduler
-from ray.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater
+from ray.tune.search import Repeater
 
 from raychains.chain import precision
 from raychains.coordination.capacity import fit
@@ -59,7 +60,6 @@ ENVIRONMENT = {
     "RAY_AIR_NEW_OUTPUT": "0",  # the newer output prints tables even with verbose=0
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths in a user's task keep their meaning
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Interrupt lets chains write checkpoints
-    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # the last result of a chain that failed has no metrics
 }
 GIVEN_UP, REFUSED = "failed", "storage_refused"
 """Entries of a trial's last result: why its chain was given up, or why the store takes no more."""
@@ -130,16 +130,15 @@ def run(
     with stopper.interrupt, _environment(ENVIRONMENT):
         if not sweep.complete:
             at_once = slots.at_once(plan.count * plan.repeats)
-            search, space, count = _searcher(sweep, at_once, resources.concurrent)
+            space, search = _search(sweep, at_once, resources.concurrent)
             tuner = tune.Tuner(
                 SweepTrial.of(settings),
                 param_space=space,
                 tune_config=tune.TuneConfig(
-                    search_alg=search,
                     scheduler=_scheduler(plan),
-                    num_samples=count,
                     reuse_actors=True,
                     trial_dirname_creator=lambda trial: trial.trial_id,
+                    **search,
                 ),
                 run_config=tune.RunConfig(
                     name=folder.name,
@@ -179,8 +178,8 @@ def _scheduler(plan: SweepPlan) -> ASHAScheduler | None:
     )
 
 
-def _searcher(sweep: SweepCallback, at_once: int, concurrent: int | None) -> tuple[Any, dict[str, Any] | None, int]:
-    """Return Tune's searcher, the space that it searches, and the number of trials.
+def _search(sweep: SweepCallback, at_once: int, concurrent: int | None) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """Return the space of the trials' configs, and the settings of `tune.TuneConfig` by which they are chosen.
 
     Args:
         sweep: with the points that earlier drivers chose.
@@ -188,16 +187,15 @@ def _searcher(sweep: SweepCallback, at_once: int, concurrent: int | None) -> tup
         concurrent: trials that the user allows at once.
     """
     plan = sweep.planned.plan
-    if plan.search == "optuna":
-        asked = [point.values for point in sweep.points]
-        chooses = OptunaSearch(sweep.planned, JUDGED, asked=asked, choose=sweep.choose)
-        # As many as run at once: none is chosen ahead of the results.
-        limited = ConcurrencyLimiter(Repeater(chooses, repeat=plan.repeats), max_concurrent=max(1, at_once))
-        return limited, None, plan.count * plan.repeats
-    configs = sweep.configs()
-    listed = BasicVariantGenerator(points_to_evaluate=configs, max_concurrent=concurrent or 0)
-    # Values of a point belong together: the space only says which there are.
-    return listed, {name: tune.choice([config[name] for config in configs]) for name in configs[0]}, len(configs)
+    if plan.search != "optuna":
+        return tune.grid_search(sweep.configs()), {"max_concurrent_trials": concurrent}
+    asked = [point.values for point in sweep.points]
+    chooses = OptunaSearch(sweep.planned, JUDGED, asked=asked, choose=sweep.choose)
+    return None, {
+        "search_alg": Repeater(chooses, repeat=plan.repeats),
+        "num_samples": plan.count * plan.repeats,
+        "max_concurrent_trials": max(1, at_once),  # none is chosen ahead of the results
+    }
 
 
 class _RayGone(BaseException):
@@ -230,10 +228,9 @@ class SweepTrial(ChainTrainable):
         """Return the next report, or why there will be none."""
         try:
             report = super().step()
-        except StorageRefused as error:
-            return {REFUSED: str(error), "done": True}
-        except ChainsFailed as error:
-            return {GIVEN_UP: str(error), JUDGED: WORST, "done": True}
+        except (StorageRefused, ChainsFailed) as error:
+            why = REFUSED if isinstance(error, StorageRefused) else GIVEN_UP
+            return {why: str(error), JUDGED: WORST, "done": True}
         metric = self.settings.metric
         value = report[metric.name] * (1 if metric.better == "lower" else -1)
         return {**report, JUDGED: value if math.isfinite(value) else WORST}
@@ -327,12 +324,15 @@ class _Chain:
     """All of its reports, earlier drivers' too."""
     stopped_at: Mapping[str, Any] | None
     """Where the scheduler stopped it."""
-    ended: bool
-    """An earlier driver saw it through or stopped, or it ended now."""
     of: list[tuple[Point, int]] = field(default_factory=list)
     """Points and repeats that need it."""
     failed: str | None = None
     """Why it was given up now."""
+
+    @property
+    def state(self) -> str:
+        """Return its state, as `state_of` tells it."""
+        return state_of(self.reports, self.stopped_at, self.of[0][0].length, self.failed)
 
 
 @dataclass(eq=False)
@@ -350,7 +350,6 @@ class SweepCallback(Unpickled, tune.Callback):
     """By digest."""
     _of_config: dict[str, _Chain] = field(default_factory=dict)
     """By trial's config."""
-    _running: list[_Chain] = field(default_factory=list)
     _failures: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By trial those that Tune counts, and how many of them were stalls."""
     _waiting: bool = False
@@ -369,13 +368,13 @@ class SweepCallback(Unpickled, tune.Callback):
     @property
     def complete(self) -> bool:
         """Return whether there are neither chains to run nor points to choose."""
-        return len(self.points) == self._plan.count and all(chain.ended for chain in self._chains.values())
+        return len(self.points) == self._plan.count and all(chain.state != WAITING for chain in self._chains.values())
 
     def configs(self) -> list[dict[str, Any]]:
         """Return a trial's config for each chain: chains that ended first, which only a scheduler needs, then first
         repeats."""
-        wanted = [chain for chain in self._chains.values() if not chain.ended or self._plan.asha is not None]
-        wanted.sort(key=lambda chain: (not chain.ended, chain.of[0][1]))
+        wanted = [chain for chain in self._chains.values() if chain.state == WAITING or self._plan.asha is not None]
+        wanted.sort(key=lambda chain: (chain.state == WAITING, chain.of[0][1]))
         return [{**point.values, REPEAT: repeat} for chain in wanted for point, repeat in chain.of[:1]]
 
     def add(self, points: Sequence[Point]) -> None:
@@ -385,12 +384,10 @@ class SweepCallback(Unpickled, tune.Callback):
             for repeat, spec in enumerate(point.specs):
                 if (chain := self._chains.get(spec.digest)) is None:
                     reports = self.folder.reports(spec.digest, self._plan.metric.name)
-                    stopped_at = self._stopped.get(spec.digest)
-                    ended = state_of(reports, stopped_at, self._plan.length) != WAITING
-                    chain = self._chains[spec.digest] = _Chain(spec.digest, reports, stopped_at, ended)
+                    chain = self._chains[spec.digest] = _Chain(spec.digest, reports, self._stopped.get(spec.digest))
                 chain.of.append((point, repeat))
                 self._of_config[_key(point.values, repeat)] = chain
-                if chain.ended:
+                if chain.state == FINISHED:
                     self._judged(chain, point, repeat)
 
     def choose(self, values: Values, *, new: bool = True) -> None:
@@ -407,12 +404,6 @@ class SweepCallback(Unpickled, tune.Callback):
 
     # Tune's callbacks
 
-    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """See `ray.tune.Callback`."""
-        chain = self._chain(trial)
-        if not chain.ended and chain not in self._running:
-            self._running.append(chain)
-
     @_guarded
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
@@ -420,10 +411,10 @@ class SweepCallback(Unpickled, tune.Callback):
         """Store a report, and whether the scheduler stopped the chain: Tune has asked it already."""
         chain = self._chain(trial)
         if REFUSED in result:
-            self.stopper.fatal = StorageRefused(result[REFUSED])
-        elif chain.ended:
+            raise StorageRefused(result[REFUSED])
+        if chain.state != WAITING:  # it reports again
             return
-        elif GIVEN_UP in result:
+        if GIVEN_UP in result:
             chain.failed = result[GIVEN_UP]
         else:
             report = report_of(self._plan, result)
@@ -432,40 +423,38 @@ class SweepCallback(Unpickled, tune.Callback):
             if all(known["cycle"] != report["cycle"] for known in chain.reports):
                 self.folder.publish_report(chain.digest, report)
                 chain.reports.append(report)
-            if result["done"] and state_of([report], None, self._plan.length) != FINISHED:
+            if result["done"] and chain.state == WAITING:
                 # A chain that goes on from an earlier driver's checkpoint may be stopped by a report before its last
                 # one.
                 chain.stopped_at = {key: chain.reports[-1][key] for key in ("epoch", "cycle")}
                 self.folder.publish_stopped_at(chain.digest, chain.stopped_at)
-
-    @_guarded
-    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """See `ray.tune.Callback`."""
-        self._end(self._chain(trial))
+        if result["done"]:
+            self._announce_end(chain)
 
     @_guarded
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """See `ray.tune.Callback`."""
-        chain, trial_id = self._chain(trial), trial.trial_id
-        slot = self._running.index(chain) if chain in self._running else len(self._running)
+        digest, trial_id = self._chain(trial).digest, trial.trial_id
+        slot = len(self._running(trials[: trials.index(trial)]))
         lost, stall = ray_watch.ask(lambda: losses(trial_id))
         failures, stalls = self._failures.get(trial_id, (0, 0))
         self._failures[trial_id] = trial.num_failures, lost["stalls"]
         if trial.num_failures > failures:
             reason = stall if lost["stalls"] > stalls else "its process died"
-            self.callback.on(events.WorkerLost(slot=slot, reason=reason, digest=chain.digest))
+            self.callback.on(events.WorkerLost(slot=slot, reason=reason, digest=digest))
         else:  # Tune counts all deaths but those with a node whose end was announced
-            self.callback.on(events.Preempted(slot=slot, digest=chain.digest))
+            self.callback.on(events.Preempted(slot=slot, digest=digest))
 
     @_guarded
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """See `ray.tune.Callback`."""
         chain = self._chain(trial)
+        if chain.state != WAITING or self.stopper.stop_all():
+            return
         error = trial.get_pickled_error() or RuntimeError(trial.get_error())
         often = f"its process died more often than max_failures ({trial.max_failures}) allows"
-        if not chain.ended:
-            chain.failed = often if isinstance(error, RayActorError) else trial_error(error)
-        self._end(chain)
+        chain.failed = often if isinstance(error, RayActorError) else trial_error(error)
+        self._announce_end(chain)
 
     @_guarded
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
@@ -473,31 +462,31 @@ class SweepCallback(Unpickled, tune.Callback):
         ray_watch.check()
         if time.monotonic() - self._ticked < TICK_EVERY:
             return
-        self._ticked = time.monotonic()
+        self._ticked, running = time.monotonic(), self._running(trials)
         try:
-            waiting = self.wait.check(waiting=1, running=bool(self._running))
+            waiting = self.wait.check(waiting=1, running=bool(running))
         except UserError as error:
             self.stopper.fatal, waiting = error, None
         if bool(waiting) != self._waiting:
             self._waiting = bool(waiting)
             self.callback.on(events.Waiting(reason=waiting) if waiting else events.Resumed())
-        self.callback.on(self._tick())
+        self.callback.on(self._tick(running))
 
     # Events
 
     def _chain(self, trial: Any) -> _Chain:
         return self._of_config[_key(*values_and_repeat(trial.config))]
 
-    def _end(self, chain: _Chain) -> None:
-        if chain in self._running:
-            self._running.remove(chain)
-        if chain.ended or self.stopper.stop_all():
-            return
-        chain.ended = True
-        status, reason = self._plan.outcome(chain.of[0][0], chain.reports, chain.stopped_at, chain.failed)
-        if status == FAILED:
+    def _running(self, trials: list[Any]) -> list[_Chain]:
+        """Return the chains of trials that run, without those that only report again."""
+        chains = dict.fromkeys(self._chain(trial) for trial in trials if trial.status == Trial.RUNNING)
+        return [chain for chain in chains if chain.state == WAITING]
+
+    def _announce_end(self, chain: _Chain) -> None:
+        reason = self._plan.reason(chain.of[0][0], chain.state, chain.stopped_at, chain.failed)
+        if chain.state == FAILED:
             self.callback.on(events.ChainFailed(digest=chain.digest, reason=reason))
-        elif status == STOPPED:
+        elif chain.state == STOPPED:
             self.callback.on(events.ChainStopped(digest=chain.digest, reason=reason))
         else:
             self.callback.on(events.ChainFinished(digest=chain.digest, seconds=self._seconds(chain)))
@@ -506,25 +495,24 @@ class SweepCallback(Unpickled, tune.Callback):
 
     def _judged(self, chain: _Chain, point: Point, repeat: int) -> None:
         """Announce the metrics of a point's chain that ran to its end."""
-        if chain.failed is None and state_of(chain.reports, chain.stopped_at, self._plan.length) == FINISHED:
-            metrics, seconds = chain.reports[-1]["metrics"], self._seconds(chain)
-            self.callback.on(events.ViewDone(arm=point.name, group=repeat, metrics=[metrics], chain_seconds=seconds))
+        metrics, seconds = chain.reports[-1]["metrics"], self._seconds(chain)
+        self.callback.on(events.ViewDone(arm=point.name, group=repeat, metrics=[metrics], chain_seconds=seconds))
 
     def _seconds(self, chain: _Chain) -> float:
         return ChainStore(self.folder.root, chain.digest).seconds()
 
-    def _tick(self) -> events.Tick:
+    def _tick(self, running: Sequence[_Chain]) -> events.Tick:
         plan, chains = self._plan, self._chains.values()
         last = [chain.reports[-1] for chain in chains if chain.reports]
         return events.Tick(
-            running=[self._status(slot, chain) for slot, chain in enumerate(self._running)],
-            finished=sum(len(chain.of) for chain in chains if chain.ended and chain.failed is None),
+            running=[self._status(slot, chain) for slot, chain in enumerate(running)],
+            finished=sum(len(chain.of) for chain in chains if chain.state in (FINISHED, STOPPED)),
             chains=plan.count * plan.repeats,
             evaluated=0,
             to_evaluate=0,
             remaining_seconds=None,
             failed=sum(len(chain.of) for chain in chains if chain.failed is not None),
-            slots=len(self._running),
+            slots=len(running),
             samples=sum(report["samples"] for report in last),
             gradients=sum(report["gradients"] for report in last),
             to_spend=plan.gradients * plan.count * plan.repeats,

@@ -242,12 +242,6 @@ class ChainTrainable(tune.Trainable):
         ray_private.publish(_key(self.trial_id), json.dumps({**self._losses, "reason": reason}).encode())
         return self._losses[kind]
 
-    def _preempted(self, left: RayActorError) -> Exception:
-        """Return the exception that ends this process: ``left``, which Tune does not count as a failure, or that it
-        left too often."""
-        count, most = self._count("preemptions", str(left)), self._options.max_preemptions
-        return left if most is None or count <= most else ChainsFailed(f"it had to leave its node {count} times")
-
     # The chain
 
     def _begin(self, config: Mapping[str, Any]) -> None:
@@ -289,4 +283,7 @@ class ChainTrainable(tune.Trainable):
         try:
             yield from self._chain.reports(known, {"preemptions": preemptions} if preemptions else {})
         except RayActorError as left:
-            raise self._preempted(left) from None
+            count, most = self._count("preemptions", str(left)), self._options.max_preemptions
+            if most is not None and count > most:
+                raise ChainsFailed(f"it had to leave its node {count} times") from None
+            raise  # Tune does not count it as a failure

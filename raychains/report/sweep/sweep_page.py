@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from raychains.core.errors import last_line
 from raychains.inference.sweep_data import Sweep, label
 from raychains.planning.sweep_plan import FAILED, FINISHED, STOPPED, WAITING, shown
 from raychains.plotting.style import Drawing
-from raychains.plotting.tables import Table, html, with_error
+from raychains.plotting.tables import html, with_error
 from raychains.report import run_page as pages
 from raychains.report.run_summary import made
 from raychains.report.sweep import curves, heat, rows
@@ -39,10 +40,8 @@ def write(folder: SweepStore) -> str:
     figures, failed = pages.drawn(folder, FIGURES, sweep)
     points = rows.build(sweep, "Rank")
     parts = {"points": points.rows[:SHOWN], "more": points.rows[SHOWN:]}
-    tables = {
-        n: html(Table(points.corner, points.columns, part), n, "points") if part else "" for n, part in parts.items()
-    }
-    settings = {name: v for name, v in sorted(sweep.plan["options"].items()) if name != "task"}
+    tables = {name: html(replace(points, rows=part), name, "points") if part else "" for name, part in parts.items()}
+    settings = {name: value for name, value in sorted(sweep.plan["options"].items()) if name != "task"}
     text = pages.filled(
         "sweep.html.j2",
         name=folder.name,
@@ -57,10 +56,7 @@ def write(folder: SweepStore) -> str:
         figures=list(figures.values()),
         failed=failed,
         ended=[(status, ended) for status in (STOPPED, FAILED, WAITING) if (ended := _ended(sweep, status))],
-        settings=[
-            (n.replace("_", "-"), ", ".join(map(str, v)) if isinstance(v, list) else str(v))
-            for n, v in settings.items()
-        ],
+        settings=[(n.replace("_", "-"), v if isinstance(v, list) else [v]) for n, v in settings.items()],
         location=folder.location(),
     )
     return folder.write_file("report.html", text)
