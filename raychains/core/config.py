@@ -9,13 +9,14 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar
 
 from raychains.core.data_root import root_of
 from raychains.core.duration import seconds
 from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.options import Form, Options
+from raychains.core.ranges import MOST_POINTS, Range, read_grid, read_space
 from raychains.core.registry import check_name, known_names, modules_defining
 from raychains.core.spec import MOST_ROWS
 from raychains.core.validation import (
@@ -47,8 +48,6 @@ PRESET = (
 )
 MOST_CHAINS = 10_000
 """Chains of all arms and repeats of one plan, which lists every one of them."""
-MOST_POINTS = 10_000
-"""Points of a sweep, whose plan lists every one of them."""
 MOST_REPEATS = 1_000_000
 """Lanes hold more repeats than a plan could list chains."""
 check_exploration = partial(fraction, why=": it is the share of each cycle spent without noise (β)")
@@ -545,8 +544,19 @@ class Sweep(Run):
     repeats: MaybeCount = None
     """Independent repetitions of every point, whose mean decides; default 1."""
 
+    @cached_property
+    def lists(self) -> Mapping[str, tuple[Any, ...]]:
+        """The values of the grid's options."""
+        return read_grid(self.grid)
+
+    @cached_property
+    def ranges(self) -> Mapping[str, Range]:
+        """The ranges of the space's options."""
+        return read_space(self.space)
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        _ = self.lists, self.ranges  # what is no list and no range is refused
         require(self.chains == 1, "chains", self.chains, "be 1: a point of a sweep is one chain")
         if self.random is None and self.optuna is None:
             if self.space:

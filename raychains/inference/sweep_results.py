@@ -71,11 +71,11 @@ def write(
         for repeat, spec in enumerate(point.specs):
             reported, stop, why = folder.reports(spec.digest), stopped.get(spec.digest), failed.get(spec.digest)
             status = state_of(reported, stop, point.length, why)
+            reason = plan.reason(point, status, stop, why)
             about = {**_columns(point), "repeat": repeat, "digest": spec.digest}
             reports += [_row(about, report, point.cycles, metrics) for report in reported]
             last = _row(about, reported[-1] if reported else {}, point.cycles, metrics)
             seconds = ChainStore(folder.root, spec.digest).seconds()
-            reason = plan.reason(point, status, stop, why)
             results.append({**last, "status": status, "reason": reason, "seconds": seconds})
     missing = {name for name in metrics if all(row[name] is None for row in results)}
     for name, table in (("reports", reports), ("results", results)):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from raychains import tasks
 from raychains.core import settings_parser
@@ -23,7 +22,7 @@ def make_task(options: Sampling, task: str, given_task: Task | None = None) -> T
     """Make the task of a name, or take the one passed as an object.
 
     Raises:
-        UserError: an unknown task or setting, or a value that it refuses.
+        UserError: an unknown task, a setting that it does not have or that is given twice, or a value that it refuses.
     """
     if given_task is not None:
         for field in ("task_settings", "train_subset"):
@@ -31,33 +30,21 @@ def make_task(options: Sampling, task: str, given_task: Task | None = None) -> T
             require(not value, field, value, "be left out beside a task that is given as an object: make it with them")
         made = given_task if options.val_split is None else given_task.holding_out(options.val_split)
         return given_task if made is given_task else tasks.give(made)  # evaluators find it by its spec
-    kind = tasks.kind_of(task)
+    kind, found = tasks.kind_of(task), settings_parser.values("task_settings", options.task_settings)
     # A user's function need not have the argument: the task that it makes is divided.
-    divided = task not in tasks.NAMES and not tasks.takes(kind, "val_split")
-    own = {"train_subset": options.train_subset, **({} if divided else {"val_split": options.val_split})}
-    found = _settings(task, kind, options.task_settings, **own)
-    held = {"val_split": options.val_split} if divided and options.val_split else {}
-    return tasks.make_by(kind, task, {**found, **held})
-
-
-def _settings(task: str, kind: Callable[..., Any], given: Iterable[str], **options: Any) -> dict[str, Any]:
-    """Return the settings of a task, given as NAME=VALUE or as ``options`` that some tasks have; those of None are left
-    out.
-
-    Raises:
-        UserError: the task has no such setting, or one is given twice.
-    """
-    found = settings_parser.values("task_settings", given)
-    for option, value in options.items():
+    known = [*settings_parser.names_of(kind), *([] if task in tasks.NAMES else ["val_split"])]
+    for name in ("train_subset", "val_split"):
+        value = getattr(options, name)
         if value is None:
             continue
-        if option not in settings_parser.names_of(kind):
-            raise UserError(f"{option} must be left out for task {task}, got {value!r}: it has no such setting")
-        if option in found:
-            raise UserError(f"{option} must be given once, got {value!r} and {option}={found[option]!r}")
-        found[option] = value
-    settings_parser.check_known("task_settings", given, [kind])
-    return settings_parser.pick(found, kind)
+        if name not in known:
+            raise UserError(f"{name} must be left out for task {task}, got {value!r}: it has no such setting")
+        if name in found:
+            raise UserError(f"{name} must be given once, got {value!r} and {name}={found[name]!r}")
+        found[name] = value
+    found = {name: settings_parser.as_float(kind, name, value) for name, value in found.items()}
+    settings_parser.check_known("task_settings", options.task_settings, [kind])
+    return tasks.make_by(kind, task, found)
 
 
 def with_validation(options: R, given: Task | None) -> tuple[Task, R, list[str]]:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from raychains.api import plans
+from raychains.core import ranges as space
 from raychains.core.config import Sweep
 from raychains.core.errors import UserError
 from raychains.core.options import make
-from raychains.planning import sweep_points as space
 
 
 def test_a_grid_is_every_combination_and_the_last_name_changes_fastest() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 from ray.tune.search.optuna import OptunaSearch as TuneOptunaSearch
 
 from raychains.core.errors import UserError
+from raychains.core.ranges import Range
 from raychains.planning.sweep_plan import Values
-from raychains.planning.sweep_points import TRIES, Planned, Range
+from raychains.planning.sweep_points import TRIES, Planned
 
 
 class Unpickled:
