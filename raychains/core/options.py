@@ -16,11 +16,12 @@ import shlex
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
+from raychains.core import settings_parser
 from raychains.core.errors import UserError, near_miss, require, shown, unknown_name
 from raychains.core.registry import check_name
 from raychains.core.validation import as_number
@@ -117,11 +118,16 @@ class Option:
         if self.choices and isinstance(found, str) and found not in self.choices:
             raise unknown_name(self.name, found, self.choices)
         if self.form.check is not None:
-            for one in found if isinstance(found, tuple) else (found,):
-                text, number = isinstance(one, str), isinstance(one, int | float)
-                if (text and not self.form.per_sampler) or (number and not self.form.objects):
+            for one in self._each(found):
+                if isinstance(one, str) or (isinstance(one, int | float) and not self.form.objects):
                     self.form.check(self.name, one)
         return self.form.convert(self.name, found) if self.form.convert is not None and found is not None else found
+
+    def _each(self, value: Any) -> Collection[Any]:
+        """Return the values that a field's value holds: of a text by sampler its numbers."""
+        if self.form.per_sampler and isinstance(value, str):
+            return settings_parser.by_sampler(self.name, value, KINDS[self._kinds[0]]).values()
+        return value if isinstance(value, tuple) else (value,)
 
     def _converted(self, value: Any) -> Any:
         if value is None and self.optional:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from raychains.core.errors import UserError, unknown_name
+from raychains.core.errors import UserError, shown, unknown_name
 from raychains.core.validation import is_number
 
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -63,6 +63,25 @@ def _as_json(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise ValueError
+
+
+def by_sampler(field: str, given: str, kind: str) -> dict[str, float | None]:
+    """Return ``"sgld=.1,lm:LM=.01"`` as numbers by sampler; None is the sampler's default.
+
+    Args:
+        kind: of the numbers, in messages.
+
+    Raises:
+        UserError: a sampler that is given twice, or something that is no number.
+    """
+    found: dict[str, float | None] = {}
+    for entry in given.split(","):
+        name, _, text = entry.partition("=")
+        sampler, number = name.strip(), value(text)
+        if not sampler or sampler in found or not (number is None or is_number(number)):
+            raise UserError(f"{field} must give each sampler {kind}, as in sgld=A,sghmc=B, got {shown(given)}")
+        found[sampler] = number
+    return found
 
 
 def names_of(kind: Callable[..., Any]) -> list[str]:

@@ -11,21 +11,12 @@ from raychains import samplers
 from raychains.core import settings_parser
 from raychains.core.config import Sampling
 from raychains.core.errors import UserError, require, shown, unknown_name
+from raychains.core.options import options_of
 from raychains.core.user_code import path_of
 from raychains.core.validation import as_number, is_number
 
 Options = TypeVar("Options", bound=Sampling)
-INTEGERS = ("cycles", "burn_in")
-PER_SAMPLER = (
-    "lr",
-    "final_lr",
-    "momentum",
-    "weight_decay",
-    "temperature",
-    "temperature_ramp",
-    "exploration",
-    *INTEGERS,
-)
+PER_SAMPLER = tuple(name for name, option in options_of(Sampling).items() if option.form.per_sampler)
 """The options that take values by sampler."""
 
 
@@ -41,7 +32,7 @@ def check(options: Sampling, chosen: Iterable[str]) -> None:
     """Refuse values for samplers that are not among the chosen ones.
 
     Raises:
-        UserError: such a name, a name twice, or a text that gives no values by sampler.
+        UserError: such a name.
     """
     known = {_full(name): name for name in chosen}
     for name in PER_SAMPLER:
@@ -70,17 +61,7 @@ def as_text(name: str, given: Mapping[Any, Any]) -> str:
 
 def _read(name: str, given: str) -> dict[str, Any]:
     """Return ``"sgld=.1,lm:LM=.01"`` as numbers by sampler."""
-    kind = "an integer" if name in INTEGERS else "a number"
-    if "=" not in given:
-        raise UserError(f"{name} must be {kind}, or SAMPLER=VALUE,… with one for each sampler, got {shown(given)}")
-    found: dict[str, Any] = {}
-    for entry in given.split(","):
-        sampler, _, text = entry.partition("=")
-        full, number = _full(sampler.strip()), settings_parser.value(text)
-        if not full or full in found or not (number is None or is_number(number)):
-            raise UserError(f"{name} must give each sampler {kind}, as in sgld=A,sghmc=B, got {shown(given)}")
-        found[full] = number
-    return found
+    return {_full(sampler): number for sampler, number in settings_parser.by_sampler(name, given, "a number").items()}
 
 
 def _full(sampler: str) -> str:
