@@ -54,9 +54,9 @@ def with_validation(options: R, given: Task | None) -> tuple[Task, R, list[str]]
         UserError: the task has no such split and nothing that can be held out.
     """
     task, notes = make_task(options, options.task, given), []
-    held_out = "have data of which a part can be held out as the split val: a density has none"
-    require(not task.low_dimensional, "task", options.task, held_out)
     needs = f"task must have a split val, which a sweep decides on, got {options.task}"
+    if task.low_dimensional:
+        raise UserError(f"{needs}: a density has no data of which a part could be held out")
     if SPLIT not in task.splits() and options.val_split is None:
         options = dataclasses.replace(options, val_split=VAL_SPLIT)
         try:

@@ -173,7 +173,7 @@ def test_a_wrong_config_is_one_line(config: dict[str, Any], message: str, tmp_pa
         ({"repeats": 3}, "repeats must be left out of a trainable, got 3: use an entry 'repeat' of the config"),
         ({"workers_per_chain": 2, "gpus_per_chain": 0.5}, "gpus_per_chain must be 0 or 1 for each of several workers"),
         ({"reports": 0}, "reports must be an integer of at least 1, got 0"),
-        ({"task": "mixture25"}, "task must have data of which a part can be held out"),
+        ({"task": "mixture25"}, "task must have a split val, .*: a density has no data"),
         ({"cycles": 100}, r"cycles must be at most the number of steps \(24\), got 100"),
         ({"gpus_per_chain": 0.3}, "gpus_per_chain must be 1/k or a whole number, got 0.3"),
         ({"checkpoint_every": "1 eon"}, "checkpoint_every must be a finite number above 0, .*, got '1 eon'"),

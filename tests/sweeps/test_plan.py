@@ -119,7 +119,7 @@ def test_random_points_are_drawn_again_until_they_fit_and_the_same_every_time() 
         ({"sampler": "emcmc", "sampler_settings": ("eta=1",), "grid": ("eta=1,2",)}, "eta must be given once"),
         ({"grid": ("eta=1,2",)}, "sampler_settings must be"),
         ({"chains": 4}, "chains must be 1, got 4"),
-        ({"task": "mixture25"}, "task must have data of which a part can be held out"),
+        ({"task": "mixture25"}, "task must have a split val, .* a density has no data"),
         ({"task": "tests.sweeps.tasks:Undivided"}, "task must have a split val, which a sweep decides on"),
         ({"val_split": 0.0}, "give `val_split=.1`"),
         ({"metric": "nil"}, "metric must be one of .* did you mean 'nll'"),
