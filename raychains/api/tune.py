@@ -117,10 +117,8 @@ def search_space(task: str | Task, epochs: int, **options: Any) -> dict[str, Any
     with rooted(made.data_root):
         points, _, _ = _points(made, given)
         for cycles in grid["cycles"]:
-            try:
-                points.make(
-                    0, {"exploration": max(grid["exploration"]), "cycles": cycles}
-                )  # the least room for samples
+            try:  # the largest share leaves the least room for samples
+                points.make(0, {"exploration": max(grid["exploration"]), "cycles": cycles})
                 fitting.append(cycles)
             except UserError as error:
                 why = str(error)
