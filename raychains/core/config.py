@@ -90,10 +90,20 @@ RANDOM = "none"
 
 def check_start(field: str, value: str) -> None:
     """Refuse a text that names a deep ensemble otherwise than as ``deep-ensemble[:epochs,patience]``."""
-    ensemble = re.split(r"[^\w-]", value)[0] == "deep-ensemble"
+    ensemble = _is_ensemble(value)
     form = f"{RANDOM} or deep-ensemble[:epochs,patience], with integers above 0"
     ok = not ensemble or DEEP_ENSEMBLE.fullmatch(value) is not None
     require(ok, field, value, f"be a file, a torch.nn.Module, its state dict, {form}")
+
+
+def _is_ensemble(start: str) -> bool:
+    return re.split(r"[^\w-]", start)[0] == "deep-ensemble"
+
+
+def check_checkpoint(field: str, value: str) -> None:
+    """Refuse a start that is no file."""
+    file = value != RANDOM and not _is_ensemble(value)
+    require(file, field, value, "be a checkpoint's file for a local posterior: chains stay around it")
 
 
 def pack_width(field: str, value: str) -> None:
@@ -456,7 +466,9 @@ class Local(_OfTask):
         "steps": "give `epochs`",
     }
 
-    init_from: Annotated[Sequence[str], Form(metavar="FILE …", objects=True, check=check_start)] = ()  # type: ignore[assignment]
+    init_from: Annotated[  # type: ignore[assignment]
+        Sequence[str], Form(metavar="FILE …", objects=True, check=check_checkpoint)
+    ] = ()
     """Checkpoints of the task's network, such as those of one training run. Each becomes an arm. Files as for raychains
     run, in Python also modules and state dicts."""
     gamma: Annotated[float, Form(check=at_least_0)] = 1.0
@@ -475,9 +487,20 @@ class Local(_OfTask):
     burn_in: MaybeNatural = None
     """Epochs at the start of each chain whose draws are not kept; unlike the burn-in of raychains run they have noise.
     Default a fifth."""
+    # Those whose target is exp(−U/T) at any temperature T, with a step on the mean-loss scale.
     sampler: Annotated[str, Form(metavar="{sgld,psgld,sghmc}")] = "sgld"
     """Sampler of the chains; psgld scales each coordinate by the root mean square of its gradients (RMSProp), frozen
     after the burn-in."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.init_from:
+            raise UserError("init_from must name a checkpoint to sample around, got none")
+        require(self.pack in ("none", "auto"), "pack", self.pack, "be none: a prior at w* is not made for packs")
+        require(isinstance(self.lr, int | float | None), "lr", self.lr, "be one number: there is one sampler")
+        require(self.lr is None or self.epsilon is None, "epsilon", self.epsilon, "be left out beside `lr`")
+        twice = [p for p in self.groups if list(self.groups).count(p) > 1 or (p,) == tuple(self.parameters)]
+        require(not twice, "groups", " ".join(self.groups), "be different patterns, and others than `parameters`")
 
 
 @dataclass(frozen=True, kw_only=True)

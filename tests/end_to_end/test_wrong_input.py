@@ -103,7 +103,7 @@ sweep --grid cycles=2,3000 | --grid: point cycles=3000: cycles must be at most t
 sweep --grid cycles | --grid must be NAME=VALUE, each name once, got 'cycles'
 sweep --space lr=log:0:1 --random 4 | --space must give lr as log:A:B with two numbers 0 < A < B
 sweep --optuna few | --optuna must be an integer, got 'few'
-sweep --task mixture25 | --task must have a split val, which a sweep decides on, got mixture25: a density has no data of which
+sweep --task mixture25 | --task must have a split val, which a sweep decides on, got mixture25: a density has no
 sweep --chains 4 | --chains must be 1, got 4: a point of a sweep is one chain
 sweep --name ../elsewhere | --name must be 1 to 100 letters
 sweep --address 127.0.0.1:1 | --address must be HOST:PORT of a running Ray cluster, got '127.0.0.1:1'

@@ -11,10 +11,10 @@ from typing import Any
 from raychains import samplers
 from raychains.chain import planned_network
 from raychains.core import settings_parser
-from raychains.core.config import RANDOM, Local, Run
+from raychains.core.config import Local, Run
 from raychains.core.errors import UserError, require
 from raychains.core.validation import integer
-from raychains.planning import compatible, ensemble_start, methods
+from raychains.planning import compatible, methods
 from raychains.planning.method_settings import layered
 from raychains.planning.presets import arms
 from raychains.planning.presets.arms import MethodArm, Planned
@@ -23,8 +23,6 @@ from raychains.schedules import NonCyclical
 from raychains.tasks import Task
 from raychains.tasks.user_defaults import defaults_of
 
-SAMPLERS = ("sgld", "psgld", "sghmc")
-"""Samplers whose target is exp(−U/T) at any temperature T, with a step on the mean-loss scale."""
 EPSILON, DRAWS, EPS = 1e-4, 200, 0.1
 """Defaults of ``epsilon`` and ``draws``, and of the number that pSGLD adds to the root mean square of gradients."""
 
@@ -33,9 +31,8 @@ def local(options: Local, task: Task) -> Planned:
     """Return a comparison of one task with an arm for each checkpoint and each group of parameters.
 
     Raises:
-        UserError: a setting out of range or without use here, a task that is a density, or no checkpoint.
+        UserError: a setting out of range, or a task that is a density.
     """
-    _check(options)
     about = f"be a network's for a local posterior, got the density {options.task}"
     if task.low_dimensional or "train" not in task.splits():
         raise UserError(f"task must {about}")
@@ -81,23 +78,6 @@ def local(options: Local, task: Task) -> Planned:
                 )
             )
     return arms.planned(options.task, made, notes=[about], split="train")
-
-
-def _check(options: Local) -> None:
-    """Refuse options without use here."""
-    known = ", ".join(SAMPLERS)
-    require(options.sampler in SAMPLERS, "sampler", options.sampler, f"be one of {known} for a local posterior")
-    require(options.pack in ("none", "auto"), "pack", options.pack, "be none: a prior at w* is not made for packs")
-    if not options.init_from:
-        raise UserError("init_from must name a checkpoint to sample around, got none")
-    for one in options.init_from:
-        no_file = one == RANDOM or ensemble_start.ensemble_start(one) is not None
-        require(not no_file, "init_from", one, "be a checkpoint's file for a local posterior: chains stay around it")
-    require(options.lr is None or options.epsilon is None, "epsilon", options.epsilon, "be left out beside `lr`")
-    several = not isinstance(options.lr, int | float | None)
-    require(not several, "lr", options.lr, "be one number: there is one sampler")
-    twice = [p for p in options.groups if list(options.groups).count(p) > 1 or (p,) == tuple(options.parameters)]
-    require(not twice, "groups", " ".join(options.groups), "be different patterns, and others than `parameters`")
 
 
 def _chains(options: Local, task: Task, *, lr: float, temperature: float) -> tuple[Run, int]:
