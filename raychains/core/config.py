@@ -100,7 +100,7 @@ def _is_ensemble(start: str) -> bool:
     return re.split(r"[^\w-]", start)[0] == "deep-ensemble"
 
 
-def check_checkpoint(field: str, value: str) -> None:
+def check_file(field: str, value: str) -> None:
     """Refuse a start that is no file."""
     file = value != RANDOM and not _is_ensemble(value)
     require(file, field, value, "be a checkpoint's file for a local posterior: chains stay around it")
@@ -466,9 +466,7 @@ class Local(_OfTask):
         "steps": "give `epochs`",
     }
 
-    init_from: Annotated[  # type: ignore[assignment]
-        Sequence[str], Form(metavar="FILE …", objects=True, check=check_checkpoint)
-    ] = ()
+    init_from: Annotated[Sequence[str], Form(metavar="FILE …", objects=True, check=check_file)] = ()  # type: ignore[assignment]
     """Checkpoints of the task's network, such as those of one training run. Each becomes an arm. Files as for raychains
     run, in Python also modules and state dicts."""
     gamma: Annotated[float, Form(check=at_least_0)] = 1.0
