@@ -434,6 +434,13 @@ class Compare(_OfTask):
     ] = ("cyclical", "decreasing")
     preset: Annotated[str | None, Form(help=PRESET, check=check_preset)] = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for field in ("sampler", "schedule"):
+            names = [*getattr(self, field)]
+            once = all(names.count(name) == 1 for name in names) and bool(names or field == "sampler")
+            require(once, field, " ".join(map(str, names)) or "nothing", "name each choice once")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Local(_OfTask):

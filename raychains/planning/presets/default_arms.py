@@ -46,8 +46,6 @@ def compare(options: Compare, task: Task) -> Planned:
         UserError: a setting out of range.
     """
     chosen = options.sampler or defaults_of(task).samplers
-    _distinct("sampler", chosen)
-    _distinct("schedule", options.schedule)
     table = TABLE4 if task.low_dimensional else TABLE2
     kinds = [schedules.KINDS.find(name).kind for name in options.schedule]
     presets = {name: samplers.method(name) for name in chosen}
@@ -107,8 +105,3 @@ def _plan(
             )
         )
     return arms.planned(options.task, made)
-
-
-def _distinct(field: str, values: Sequence[str]) -> None:
-    if len(set(values)) != len(values) or not values:
-        raise UserError(f"{field} must name each choice once, got {' '.join(values) or 'nothing'}")
