@@ -18,6 +18,7 @@ from raychains.core.errors import UserError, require, unknown_name
 from raychains.core.options import Form, Options
 from raychains.core.ranges import MOST_POINTS, Range, read_grid, read_space
 from raychains.core.registry import check_name, known_names, modules_defining
+from raychains.core.settings_parser import entries
 from raychains.core.spec import MOST_ROWS
 from raychains.core.validation import (
     above_1,
@@ -66,7 +67,7 @@ Duration = Annotated[float | str, Form(metavar="TIME", convert=seconds)]
 MaybeDuration = Annotated[float | str | None, Form(metavar="TIME", convert=seconds)]
 Names = Annotated[Sequence[str], Form()]
 Patterns = Annotated[Sequence[str], Form(metavar="PATTERN …")]
-Settings = Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=VALUE …")]
+Settings = Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=VALUE …", convert=entries)]
 Stored = Annotated[str, Form(positional=True)]
 DataRoot = Annotated[str | None, Form(convert=lambda _, given: root_of(given))]
 
@@ -548,11 +549,11 @@ class Sweep(Run):
 
     chains: Count = 1
     """Always 1: each repeat of a point is one chain."""
-    grid: Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=A,B,C …", lists=True)] = ()
+    grid: Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=A,B,C …", lists=True, convert=entries)] = ()
     """Values of options; all combinations are run: exploration=0,.25,.5 cycles=2,4,8 lr=.1,.5. Any setting of chains
     may be varied, also sampler, schedule and further settings such as eta. Default, without --space: exploration (β)
     0,.25,.5,.75 × cycles (M) 2,4,8, leaving out an M for which the run has too few epochs."""
-    space: Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=RANGE …", lists=True)] = ()
+    space: Annotated[Sequence[str] | Mapping[str, Any], Form(metavar="NAME=RANGE …", lists=True, convert=entries)] = ()
     """Ranges to draw points from: lr=log:1e-3:1 exploration=uniform:0:.9 cycles=int:2:16, or lists as in a grid."""
     random: MaybeCount = None
     """Draw this many points of the space, independently."""

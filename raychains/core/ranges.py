@@ -54,9 +54,9 @@ def read_grid(given: Iterable[str]) -> dict[str, tuple[Any, ...]]:
     """Return ``["exploration=0,.25", "cycles=2,4"]`` as values by name.
 
     Raises:
-        UserError: an entry without ``=`` or values, a name given twice, or a value that is twice in its list.
+        UserError: no list, a value that is twice in it, or too many points.
     """
-    found = {name: _list("grid", name, text) for name, text in settings_parser.texts("grid", given).items()}
+    found = {name: _list("grid", name, text) for name, text in settings_parser.texts(given).items()}
     total = math.prod(len(values) for values in found.values())
     if total > MOST_POINTS:
         raise UserError(f"grid must have at most {MOST_POINTS} points, got {total}")
@@ -70,7 +70,7 @@ def read_space(given: Iterable[str]) -> dict[str, Range]:
         UserError: as `read_grid`, or a range that is none.
     """
     found = {}
-    for name, text in settings_parser.texts("space", given).items():
+    for name, text in settings_parser.texts(given).items():
         kind, colon, rest = text.strip().partition(":")
         ranged = kind in ("log", "uniform", "int")
         if not colon or (not ranged and ("," in text or name in PATHS)):

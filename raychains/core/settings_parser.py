@@ -15,17 +15,8 @@ from raychains.core.validation import is_number
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def values(field: str, given: Iterable[str]) -> dict[str, Any]:
-    """Return ``["eta=4e-4", "update=gibbs"]`` as a dict; values are JSON or Python literals, else text.
-
-    Raises:
-        UserError: an entry without ``=`` or a name given twice.
-    """
-    return {name: value(text) for name, text in texts(field, given).items()}
-
-
-def texts(field: str, given: Iterable[str]) -> dict[str, str]:
-    """Return ``["eta=4e-4", "update=gibbs"]`` as texts by name.
+def entries(field: str, given: Iterable[str]) -> tuple[str, ...]:
+    """Return ``["eta=4e-4", "update=gibbs"]`` as an option holds it, with names as Python has them.
 
     Raises:
         UserError: an entry without ``=`` or a name given twice.
@@ -36,8 +27,18 @@ def texts(field: str, given: Iterable[str]) -> dict[str, str]:
         name = name.strip().replace("-", "_")
         if not equals or not name or name in found:
             raise UserError(f"{field} must be NAME=VALUE, each name once, got {entry!r}")
-        found[name] = text
-    return found
+        found[name] = f"{name}={text}"
+    return tuple(found.values())
+
+
+def texts(given: Iterable[str]) -> dict[str, str]:
+    """Return an option's `entries` as texts by name."""
+    return {name: text for name, _, text in (entry.partition("=") for entry in given)}
+
+
+def values(given: Iterable[str]) -> dict[str, Any]:
+    """Return an option's `entries` as a dict; values are JSON or Python literals, else text."""
+    return {name: value(text) for name, text in texts(given).items()}
 
 
 def value(text: str) -> Any:
@@ -105,7 +106,7 @@ def check_known(field: str, given: Iterable[str], kinds: Collection[Callable[...
         UserError: an unknown name; the message lists the known ones.
     """
     known = list(dict.fromkeys(name for kind in kinds for name in names_of(kind)))
-    for name in texts(field, given):
+    for name in texts(given):
         if name not in known and not any(map(_takes_any, kinds)):
             if not known:
                 raise UserError(f"{field} must be left out, got {name!r}: there are none")
@@ -118,9 +119,9 @@ def pick(given: Mapping[str, Any], kind: Callable[..., Any]) -> dict[str, Any]:
     return {name: as_float(kind, name, value) for name, value in given.items() if name in mine or _takes_any(kind)}
 
 
-def of_kind(field: str, given: Iterable[str], kind: Callable[..., Any]) -> dict[str, Any]:
+def of_kind(given: Iterable[str], kind: Callable[..., Any]) -> dict[str, Any]:
     """Return those of the settings, given as NAME=VALUE, that ``kind`` has."""
-    return pick(values(field, given), kind)
+    return pick(values(given), kind)
 
 
 def as_float(kind: Callable[..., Any], name: str, value: Any) -> Any:

@@ -127,13 +127,13 @@ class MethodSettings:
     @cached_property
     def of_sampler(self) -> dict[str, Any]:
         """The user's further settings of the sampler, given as NAME=VALUE."""
-        return settings_parser.of_kind("sampler_settings", self.options.sampler_settings, self.kind)
+        return settings_parser.of_kind(self.options.sampler_settings, self.kind)
 
     @cached_property
     def of_schedule(self) -> dict[str, Any]:
         """The user's further settings of the schedule, given as NAME=VALUE."""
         kind = schedules.KINDS[self.schedule]
-        return settings_parser.of_kind("schedule_settings", self.options.schedule_settings, kind)
+        return settings_parser.of_kind(self.options.schedule_settings, kind)
 
 
 def settings_of(

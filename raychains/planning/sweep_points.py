@@ -329,7 +329,7 @@ def _check_swept(name: str, options: Sweep) -> None:
     field, setting = place(name)
     given = getattr(options, field)
     default = options_of(Sweep)[field].default
-    if (given != default) if setting is None else (setting in settings_parser.values(field, given)):
+    if (given != default) if setting is None else (setting in settings_parser.values(given)):
         raise UserError(f"{name} must be given once, got it as an option and in the sweep")
 
 

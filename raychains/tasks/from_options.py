@@ -30,7 +30,7 @@ def make_task(options: Sampling, task: str, given_task: Task | None = None) -> T
             require(not value, field, value, "be left out beside a task that is given as an object: make it with them")
         made = given_task if options.val_split is None else given_task.holding_out(options.val_split)
         return given_task if made is given_task else tasks.give(made)  # evaluators find it by its spec
-    kind, found = tasks.kind_of(task), settings_parser.values("task_settings", options.task_settings)
+    kind, found = tasks.kind_of(task), settings_parser.values(options.task_settings)
     # A user's function need not have the argument: the task that it makes is divided.
     known = [*settings_parser.names_of(kind), *([] if task in tasks.NAMES else ["val_split"])]
     for name in ("train_subset", "val_split"):

@@ -41,7 +41,6 @@ MANY = ",".join(map(str, range(200)))
 @pytest.mark.parametrize(
     ("read", "entry", "line"),
     [
-        (space.read_grid, "cycles", "grid must be NAME=VALUE, each name once, got 'cycles'"),
         (space.read_grid, "cycles=", "grid must give cycles a list of different values"),
         (space.read_grid, "cycles=2,,4", "a list of different values, as in cycles=A,B,C, got '2,,4'"),
         (space.read_grid, "cycles=2,2", "different values"),

@@ -161,11 +161,11 @@ def _refuse_its_own(options: Compare, preset: Preset, task: Task | None) -> None
     wrong: dict[str, Any] = {n: " ".join(v) for n, v in own.items() if tuple(v) != DEFAULTS[n]}
     if task is not None or options.task not in (DEFAULTS["task"], preset.task):
         wrong = {"task": options.task, **wrong}
-    theirs = {name: settings_parser.values(name, getattr(options, name)) for name in SETTINGS}
+    theirs = {name: settings_parser.values(getattr(options, name)) for name in SETTINGS}
     for variant in preset.variants:
         for name, value in variant.options.items():
             if name in SETTINGS:
-                ours = settings_parser.texts(name, value)
+                ours = settings_parser.texts(value)
                 wrong |= {f"{name} {n}": theirs[name][n] for n in ours if n in theirs[name]}
                 continue
             for other in (name, *CONFLICTS.get(name, ())):
@@ -180,9 +180,9 @@ def _refuse_its_own(options: Compare, preset: Preset, task: Task | None) -> None
 
 def _over(options: Compare, values: Mapping[str, Any]) -> Compare:
     """Return ``options`` with other values; of further settings, those that ``options`` has stay as they are."""
-    joined = {name: settings_parser.texts(name, values[name]) for name in SETTINGS if name in values}
+    joined = {name: settings_parser.texts(values[name]) for name in SETTINGS if name in values}
     for name, new in joined.items():
-        new |= settings_parser.texts(name, getattr(options, name))
+        new |= settings_parser.texts(getattr(options, name))
     return dataclasses.replace(options, **{**values, **joined})
 
 

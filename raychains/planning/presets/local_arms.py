@@ -96,7 +96,7 @@ def _chains(options: Local, task: Task, *, lr: float, temperature: float) -> tup
     thinning = layered(options.thinning, max(1, (steps - unkept) // draws))
     room = math.ceil((steps - unkept) / thinning)
     require(draws <= room, "draws", draws, f"be at most {room}: the steps behind the burn-in, {thinning} apart")
-    given = settings_parser.values("sampler_settings", options.sampler_settings)
+    given = settings_parser.values(options.sampler_settings)
     own: dict[str, Any] = {}
     if options.sampler == "psgld":
         own = {"eps": EPS, **({"freeze_preconditioner_after": unkept} if unkept else {})}
