@@ -102,7 +102,7 @@ class MethodSettings:
     lanes: int
     """Repeats that one process stacks."""
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The task's name."""
         return name_of(self.task)

@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -62,14 +63,19 @@ def place(name: str, fixed: Collection[str] = FIXED) -> tuple[str, str | None]:
     plain = options_of(Run).keys() - left_out
     if name in plain:
         return name, None
-    further = {
+    for where, names in _settings().items():
+        if name in names:
+            return where, name
+    raise unknown_name("swept option", name, plain.union(*_settings().values()) - {"num_data", "init_from"})
+
+
+@cache
+def _settings() -> dict[str, set[str]]:
+    """Return the names of further settings, by the option that holds them."""
+    return {
         "sampler_settings": {n for kind in samplers.KINDS.values() for n in settings_parser.names_of(kind)},
         "schedule_settings": {n for kind in schedules.KINDS.values() for n in settings_parser.names_of(kind)},
     }
-    for where, names in further.items():
-        if name in names:
-            return where, name
-    raise unknown_name("swept option", name, plain.union(*further.values()) - {"num_data", "init_from"})
 
 
 def typed(name: str, value: Any, fixed: Collection[str] = FIXED) -> Any:
