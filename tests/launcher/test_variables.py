@@ -28,6 +28,7 @@ OTHERS = {
     "UV_PYTHON": "uv, and Ray's hook for it",
     "GPU_FLAGS": "a variable of the Makefile",
     "BUILT_IN": "a constant of raychains/report/figures",
+    "NAMES_WRITTEN": "a constant of raychains/core/registry.py",
     "ONE_COSINE": "a constant of raychains/planning/thinning.py",
 }
 """Who else reads a variable."""
