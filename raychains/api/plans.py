@@ -1,4 +1,8 @@
-"""The plans of `compare`, `run`, `local` and `sweep`: their task is made, then planned."""
+"""The plans of `compare`, `run`, `local` and `sweep`: their task is made, then planned.
+
+Each function takes options, and the task where the user passed the object itself, and raises `UserError` for a setting
+out of range.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,7 @@ from raychains.tasks.from_options import make_task, with_validation
 
 
 def compare(options: Compare, task: Task | None = None) -> Planned:
-    """Return the comparison of a preset's arms, or of the default ones.
-
-    Args:
-        task: the task where the user passed the object itself; in all functions here.
-
-    Raises:
-        UserError: a setting out of range; in all functions here.
-    """
+    """Return the comparison of a preset's arms, or of the default ones."""
     if options.preset is not None:
         return arms.of_preset(options, task)
     return default_arms.compare(options, make_task(options, options.task, task))

@@ -35,14 +35,14 @@ def check(spec: ChainSpec, *, gpu: bool) -> None:
     require(gpu or spec.compile != "cuda-graphs", "compile", spec.compile, f"be none or default {why}")
 
 
-def check_task(spec: ChainSpec, task: Task, name: str) -> None:
+def check_task(spec: ChainSpec, task: Task) -> None:
     """Refuse settings of networks for a density: its gradient is a formula in full precision.
 
     Raises:
         UserError: half precisions, compilation without a pack or frozen parameters of a density; CUDA graphs of a task
             that cannot be recorded.
     """
-    density = task.low_dimensional
+    density, name = task.low_dimensional, tasks.name_of(task)
     ok = not density or spec.precision in ("fp32", "fp64")
     require(ok, "precision", spec.precision, f"be fp32 or fp64 for task {name}: it is a density")
     ok = not density or spec.compile == "none" or spec.pack > 0
@@ -95,7 +95,7 @@ class Execution:
 
     def __init__(self, spec: ChainSpec, task: Task, device: torch.device) -> None:
         check(spec, gpu=gpus.is_gpu(device))
-        check_task(spec, task, spec.task.kind)
+        check_task(spec, task)
         if spec.compile != "none":
             _check_compiler(spec.compile, device)
         self._spec, self._device, self._format = spec, device, task.memory_format

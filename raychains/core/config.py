@@ -438,9 +438,9 @@ class Compare(_OfTask):
     def __post_init__(self) -> None:
         super().__post_init__()
         for field in ("sampler", "schedule"):
-            names = [*getattr(self, field)]
-            once = all(names.count(name) == 1 for name in names) and bool(names or field == "sampler")
-            require(once, field, " ".join(map(str, names)) or "nothing", "name each choice once")
+            names = [getattr(one, "kind", one) for one in getattr(self, field)]
+            if any(names.count(name) > 1 for name in names) or not (names or field == "sampler"):
+                raise UserError(f"{field} must name each choice once, got {' '.join(map(str, names)) or 'nothing'}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -493,7 +493,7 @@ class Local(_OfTask):
     burn_in: MaybeNatural = None
     """Epochs at the start of each chain whose draws are not kept; unlike the burn-in of raychains run they have noise.
     Default a fifth."""
-    # Those whose target is exp(−U/T) at any temperature T, with a step on the mean-loss scale.
+    # Samplers whose target is exp(−U/T) at any temperature T, with a step on the mean-loss scale.
     sampler: Annotated[str, Form(metavar="{sgld,psgld,sghmc}")] = "sgld"
     """Sampler of the chains; psgld scales each coordinate by the root mean square of its gradients (RMSProp), frozen
     after the burn-in."""
@@ -574,18 +574,18 @@ class Sweep(Run):
     """Independent repetitions of every point, whose mean decides; default 1."""
 
     @cached_property
-    def lists(self) -> Mapping[str, tuple[Any, ...]]:
+    def grid_values(self) -> Mapping[str, tuple[Any, ...]]:
         """The values of the grid's options."""
         return read_grid(self.grid)
 
     @cached_property
-    def ranges(self) -> Mapping[str, Range]:
+    def space_ranges(self) -> Mapping[str, Range]:
         """The ranges of the space's options."""
         return read_space(self.space)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.lists, self.ranges  # what is no list and no range is refused
+        _ = self.grid_values, self.space_ranges  # reading them refuses texts that are no lists or ranges
         require(self.chains == 1, "chains", self.chains, "be 1: a point of a sweep is one chain")
         if self.random is None and self.optuna is None:
             if self.space:

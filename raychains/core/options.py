@@ -110,7 +110,7 @@ class Option:
         """Return a value as its field holds it: NumPy's scalars as numbers, a lone text as a tuple, a path as a text.
 
         Raises:
-            UserError: another type or choice.
+            UserError: another type or choice, or a value out of range.
         """
         found = self._converted(value)
         if isinstance(found, str) and not found and self.default != "":

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from raychains.core.errors import UserError, shown, unknown_name
@@ -15,25 +15,29 @@ from raychains.core.validation import is_number
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def entries(field: str, given: Iterable[str]) -> tuple[str, ...]:
-    """Return ``["eta=4e-4", "update=gibbs"]`` as an option holds it, with names as Python has them.
+def entries(field: str, given: Sequence[str]) -> Sequence[str]:
+    """Return ``["eta=4e-4", "update=gibbs"]`` as it is, checked.
 
     Raises:
         UserError: an entry without ``=`` or a name given twice.
     """
-    found: dict[str, str] = {}
+    known = set()
     for entry in given:
-        name, equals, text = entry.partition("=")
-        name = name.strip().replace("-", "_")
-        if not equals or not name or name in found:
+        name, _ = _parted(entry)
+        if "=" not in entry or not name or name in known:
             raise UserError(f"{field} must be NAME=VALUE, each name once, got {entry!r}")
-        found[name] = f"{name}={text}"
-    return tuple(found.values())
+        known.add(name)
+    return given
 
 
 def texts(given: Iterable[str]) -> dict[str, str]:
-    """Return an option's `entries` as texts by name."""
-    return {name: text for name, _, text in (entry.partition("=") for entry in given)}
+    """Return an option's `entries` as texts by name, as Python has it."""
+    return dict(map(_parted, given))
+
+
+def _parted(entry: str) -> tuple[str, str]:
+    name, _, text = entry.partition("=")
+    return name.strip().replace("-", "_"), text
 
 
 def values(given: Iterable[str]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -40,9 +39,9 @@ def check(s: MethodSettings, sampler: Part) -> None:
     Raises:
         UserError: such a setting, named as the user wrote it.
     """
-    of_task = _of_last_layer(s), _of_density(s), _of_early_stop(s), _of_lengths(s), _of_repeats(s), _of_prior(s)
-    for rule in itertools.chain(*of_task, _of_settings(s), _of_start(s)):
-        require(*rule)
+    for rules in RULES:
+        for rule in rules(s):
+            require(*rule)
     if s.lr is None:
         raise UserError(f"lr must be given for sampler {s.sampler}: task {s.name} has no step size for it")
     check_decay(s.task, sampler.settings.get("weight_decay", 0.0))
@@ -146,6 +145,9 @@ def _of_start(s: MethodSettings) -> Iterator[Rule]:
     patterns = s.options.sample_only
     stays = "be left out without `init_from`: the other parameters keep the values of that file"
     yield s.options.init_from is not None or not patterns, "sample_only", " ".join(patterns), stays
+
+
+RULES = (_of_last_layer, _of_density, _of_early_stop, _of_lengths, _of_repeats, _of_prior, _of_settings, _of_start)
 
 
 def check_micro_batch(s: MethodSettings, parts: int) -> None:

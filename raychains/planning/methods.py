@@ -165,7 +165,7 @@ def resolve(options: Sampling, *, task: Task, sampler: str, schedule: str | None
     spec = dataclasses.replace(spec, pack=packing.pack_width(s, spec))
     if issubclass(s.kind, samplers.LastLayerLaplace):
         last_layer.check_planned(spec, task)
-    check_task(spec, task, s.name)
+    check_task(spec, task)
     return Method(
         task=task,
         sampler=sampler,

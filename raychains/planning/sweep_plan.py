@@ -108,7 +108,7 @@ class SweepPlan:
         return run_name(self.task, self.digest)
 
     def reason(self, point: Point, state: str, stop: Mapping[str, Any] | None, failed: str | None) -> str:
-        """Return why a chain of a point ended early, for people; empty of one that did not. See `state_of`."""
+        """Return why a chain of a point ended early, for people; empty for one that ran to its end or is waiting."""
         if stop is None or state != STOPPED:
             return failed or ""
         stopper = "ASHA" if self.asha is not None else "the scheduler"

@@ -206,7 +206,7 @@ def plan(options: Sweep, task: Task, notes: Sequence[str]) -> Planned:
     """
     search: Any = "random" if options.random else "optuna" if options.optuna else "grid"
     metric = _metric(options.metric, task)
-    grid, ranges = options.lists, options.ranges
+    grid, ranges = options.grid_values, options.space_ranges
     default = search == "grid" and not grid
     if default:
         grid = _default_grid(options)

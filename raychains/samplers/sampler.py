@@ -152,7 +152,7 @@ class Sampler(Declaring):
     parts = 1
     """Sub-batches that a step's minibatch is divided into, each with a closure of its own."""
     own_options: ClassVar[Set[str]] = frozenset({"params", "lr", "temperature", "seed", "lanes"})
-    """Arguments that a chain has options of their own for, or that are no settings."""
+    """Arguments that are options of the chain itself, such as ``lr``, or no settings."""
     omitted_defaults: ClassVar[Mapping[str, Any]] = {}
     """Settings that are left out of specs at this value: they were added after samples had been stored."""
     statistics_fit: ClassVar[bool] = True

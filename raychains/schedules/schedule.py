@@ -47,7 +47,7 @@ class Schedule(ABC):
     """The name in specs; a user's class is named by its import path."""
     revision: ClassVar[int] = 1
     own_options: ClassVar[frozenset[str]] = frozenset({"steps", "lr", "temperature"})
-    """Settings that a chain has options of their own for."""
+    """Settings that are options of the chain itself."""
 
     steps: int
     """K, the gradient steps of the whole chain."""

@@ -38,7 +38,7 @@ def as_file(root: Storage, init_from: str | None) -> str | None:
 
 
 def publish(root: Storage, tensors: Mapping[str, Tensor]) -> str:
-    """Make a start durable unless its file is there, whole; return its sha256."""
+    """Make a start durable unless its file is there with the same bytes; return its sha256."""
     data = codec.encode(tensors, {})
     digest: str = codec.describe(data)["sha256"]
     if root.size(file_of(digest)) != len(data) or root.read(file_of(digest)) != data:

@@ -47,7 +47,6 @@ def make(name: str, **settings: object) -> Task:
         UserError: an unknown name, nothing that makes a task at the path, or settings that the task refuses.
     """
     require(isinstance(name, str), "name", name, "be a task's name or an import path 'module:name'")
-    check_name("task", name)
     return make_by(kind_of(name), name, settings)
 
 
@@ -67,8 +66,9 @@ def kind_of(name: str) -> Callable[..., Task]:
     """Return the class or the user's function that makes the task of a short name or an import path.
 
     Raises:
-        UserError: nothing that makes a task at the path.
+        UserError: an unknown name, or nothing that makes a task at the path.
     """
+    check_name("task", name)
     path = _path(name)
     found = load("task", path)
     return _checked(found, path)

@@ -1,4 +1,4 @@
-"""The task that options name, made by its settings among them."""
+"""Makes the task that options name, with its settings among the options."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def make_task(options: Sampling, task: str, given_task: Task | None = None) -> T
         made = given_task if options.val_split is None else given_task.holding_out(options.val_split)
         return given_task if made is given_task else tasks.give(made)  # evaluators find it by its spec
     kind, found = tasks.kind_of(task), settings_parser.values(options.task_settings)
-    # A user's function need not have the argument: the task that it makes is divided.
-    known = [*settings_parser.names_of(kind), *([] if task in tasks.NAMES else ["val_split"])]
+    known = settings_parser.names_of(kind)
+    if task not in tasks.NAMES and not tasks.takes(kind, "val_split"):
+        known.append("val_split")  # the task that a user's function makes is divided
     for name in ("train_subset", "val_split"):
         value = getattr(options, name)
         if value is None:

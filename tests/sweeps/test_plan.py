@@ -91,6 +91,13 @@ def test_further_settings_are_swept_by_their_names() -> None:
     assert best["sampler_settings"] == ["anchor_decay=0.01", "eta=0.001"]
 
 
+def test_settings_are_stored_as_they_were_typed() -> None:
+    """They are part of the digest of a sweep, which older ones have, too."""
+    typed = plan(epochs=40, sampler_settings=("weight-decay=1e-3",)).plan
+    assert typed.options["sampler_settings"] == ["weight-decay=1e-3"]
+    assert typed.points[0].specs[0].sampler.settings["weight_decay"] == 0.001
+
+
 def test_random_points_are_drawn_again_until_they_fit_and_the_same_every_time() -> None:
     space = ("cycles=int:2:60", "lr=log:1e-3:1")
     first, second = (plan(epochs=40, space=space, random=8).plan for _ in range(2))

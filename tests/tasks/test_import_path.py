@@ -213,6 +213,8 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         plans.run(Run(task="own_things:make_task", task_settings=("trian=3",)))
     with refused("task_settings must be left out", "there are none"):
         plans.run(Run(task="own_things:small", task_settings=("train=3",)))
+    with refused("val_split must be left out", "no such setting"):  # nobody says whether it uses it
+        plans.run(Run(task="own_things:anything", val_split=0.5))
     with refused("unexpected keyword argument"):
         tasks.make("own_things:make_task", nothing=1)
     for name in ("kind", "revision", "fingerprint"):

@@ -329,4 +329,4 @@ def test_a_mistake_is_one_line(settings: dict[str, Any], words: tuple[str, ...])
 def test_a_recorded_gradient_needs_one_shape() -> None:
     spec: Any = SimpleNamespace(precision="fp32", compile="cuda-graphs", pack=0, sample_only=())
     with refused("compile must be none or default", "collate_fn makes batches of several shapes"):
-        precision.check_task(spec, padded(), "words")
+        precision.check_task(spec, padded())

@@ -68,7 +68,7 @@ class ResourceConfig:
         Raises:
             UserError: a share of a GPU that Ray cannot give, or a type of GPU that nothing uses.
         """
-        found: dict[str, Any] = {field.name: getattr(options, field.name, None) for field in fields(cls)}
+        found: dict[str, Any] = {f.name: getattr(options, f.name, None) for f in fields(cls)}
         found["workers_per_chain"] = options.workers
         return cls(**{name: value for name, value in found.items() if value is not None})
 
