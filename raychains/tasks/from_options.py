@@ -30,10 +30,11 @@ def make_task(options: Sampling, task: str, given_task: Task | None = None) -> T
             require(not value, field, value, "be left out beside a task that is given as an object: make it with them")
         made = given_task if options.val_split is None else given_task.holding_out(options.val_split)
         return given_task if made is given_task else tasks.give(made)  # evaluators find it by its spec
-    kind, found = tasks.kind_of(task), settings_parser.values(options.task_settings)
-    known = settings_parser.names_of(kind)
-    if task not in tasks.NAMES and not tasks.takes(kind, "val_split"):
-        known.append("val_split")  # the task that a user's function makes is divided
+    kind = tasks.kind_of(task)
+    # The task that a user's function makes is divided, where the function does not do that itself.
+    divided = task not in tasks.NAMES and not tasks.takes(kind, "val_split")
+    known = [*settings_parser.names_of(kind), *["val_split"] * divided]
+    found = settings_parser.values(options.task_settings)
     for name in ("train_subset", "val_split"):
         value = getattr(options, name)
         if value is None:
