@@ -64,22 +64,6 @@ def requested(options: Common, folder: RunStore) -> list[Callable[[str], Callbac
     return [*logs, *(_maker(name, options, folder) for name in names)]
 
 
-def begin(makers: Sequence[Callable[[str], Callback]], driver: str) -> CallbackList:
-    """Return the callbacks that `requested` returned the makers of, for the driver of this id.
-
-    Raises:
-        UserError: one cannot begin; those before it are closed.
-    """
-    made = CallbackList()
-    try:
-        for make in makers:
-            made.add(make(driver))
-    except BaseException:
-        made.close()
-        raise
-    return made
-
-
 def _maker(name: str, options: Common, folder: RunStore) -> Callable[[str], Callback]:
     if name not in NAMES:
         own = _own(path_of("callbacks", name))

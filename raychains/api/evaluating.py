@@ -168,7 +168,8 @@ class _Evaluating:
         with Lease(self.root, self.folder.name) as lease, connected(self.options, self.callback):
             lease.confirm()
             self.lease = lease
-            self.callback.add(callbacks.begin(self.requested, lease.driver_id))
+            for make in self.requested:
+                self.callback.add(make(lease.driver_id))
             own = (self.comparison, self.root, self.resources)
             with Evaluators.of(*own, workers=self.worker_pool) as self.evaluators:
                 return self._all(views, weights, chosen)

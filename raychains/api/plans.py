@@ -11,7 +11,7 @@ from raychains.planning import sweep_points
 from raychains.planning.presets import arms, default_arms, local_arms
 from raychains.planning.presets.arms import Planned
 from raychains.tasks import Task
-from raychains.tasks.from_options import make_task, with_validation
+from raychains.tasks.from_options import deciding_metric, make_task, with_validation
 
 
 def compare(options: Compare, task: Task | None = None) -> Planned:
@@ -34,4 +34,5 @@ def local(options: Local, task: Task | None = None) -> Planned:
 def sweep(options: Sweep, task: Task | None = None) -> sweep_points.Planned:
     """Return the points of a sweep, on a task with a split val."""
     made, options, notes = with_validation(options, task)
-    return sweep_points.plan(options, made, notes)
+    metric = deciding_metric(made, options.metric)
+    return sweep_points.plan(options, made, metric, notes)

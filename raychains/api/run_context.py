@@ -98,14 +98,13 @@ class RunContext:
                 self.plan = folder.plan()
                 # A resumed run makes the same numbers.
                 self.resources = ResourceConfig.of(with_bins(self._options, self.plan))
-            self.callback.add(callbacks.begin(self._requested, lease.driver_id))
+            for make in self._requested:
+                self.callback.add(make(lease.driver_id))
             yield lease
 
     @contextlib.contextmanager
     def driving(self, lease: Lease, digests: Iterable[str], *, fresh: bool) -> Iterator[None]:
         """Connect to Ray for a body that runs the chains, unless the workers are of this process.
-
-        The name is left free where the body is refused before any chain began, as by a cluster without GPUs.
 
         Args:
             digests: of the chains.
@@ -114,19 +113,25 @@ class RunContext:
         Raises:
             UserError: another driver has taken the run or the sweep over, or the body is refused.
         """
-        ray = on_ray(self._options, self.resumed, self.callback) if not self.in_process else contextlib.nullcontext()
-        try:
-            with ray:
+        with self._free_if_refused(digests, fresh=fresh):
+            ray = on_ray(self._options, self.resumed, self.callback)
+            with ray if not self.in_process else contextlib.nullcontext():
                 lease.confirm()  # an entry that came at the same time is listed by now
                 yield
+        if lease.lost:
+            raise UserError(f"{lease.lost}; this driver stopped, its chains go on from their last checkpoints")
+
+    @contextlib.contextmanager
+    def _free_if_refused(self, digests: Iterable[str], *, fresh: bool) -> Iterator[None]:
+        """Leave a new name free where the body is refused before any chain began, as by a cluster without GPUs."""
+        try:
+            yield
         except (StorageAway, StorageRefused):
             raise
         except UserError:
             if fresh and not begun(self.folder, digests):
                 self.folder.remove_plan()
             raise
-        if lease.lost:
-            raise UserError(f"{lease.lost}; this driver stopped, its chains go on from their last checkpoints")
 
     def interrupted(self, done: str) -> Interrupted:
         """Return the error of a run or a sweep that the user stopped with so much done."""

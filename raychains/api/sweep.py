@@ -19,7 +19,7 @@ from raychains.core.errors import UserError
 from raychains.inference import sweep_data
 from raychains.planning import sweep_points
 from raychains.planning.events import SweepPlanned
-from raychains.planning.sweep_plan import FINISHED, STOPPED, WAITING, SweepPlan, state_of
+from raychains.planning.sweep_plan import FINISHED, STOPPED, SweepPlan
 from raychains.plotting.tables import Table, with_error
 from raychains.store import Storage, SweepStore, finished_chains, load_sweep
 
@@ -119,14 +119,14 @@ def _execute(options: Sweep, planned: sweep_points.Planned, callback: CallbackLi
         found = proof.prove(point.specs[0], planned.points.start)
         plan = dataclasses.replace(plan, notes=(*plan.notes, *found.notes))
     with context.leased(lambda: _check_plan(folder, plan, options)) as lease:
-        callback.on(_planned(plan, folder))
+        chains = {spec.digest: spec for point in plan.points for spec in point.specs}
+        callback.on(SweepPlanned(plan=plan, folder=folder, there=len(finished_chains(root, chains))))
         resources = context.resources
         if not context.plan:
             folder.write_plan({**plan.to_json(), **origin("sweep", options), "bins": resources.bins})
         shared = portable(planned.points.options, planned.points.start)
-        digests = [spec.digest for point in plan.points for spec in point.specs]
-        fresh = not context.plan and bool(digests)  # a search's chains are not known before
-        with context.driving(lease, digests, fresh=fresh):
+        fresh = not context.plan and bool(chains)  # a search's chains are not known before
+        with context.driving(lease, chains, fresh=fresh):
             outcome = sweep_experiment.run(planned, folder, resources, callback, lease, options=shared, task=task)
         rows = sweep_results.write(folder, planned, outcome.points, outcome.failed)
         if outcome.interrupted:
@@ -169,11 +169,3 @@ def _check_plan(folder: SweepStore, plan: SweepPlan, options: Sweep) -> None:
     same_bins = options.bins in (None, before.get("bins", options.bins))
     if before.get("digest") != plan.digest or not same_bins:
         raise planned_otherwise(folder)
-
-
-def _planned(plan: SweepPlan, folder: SweepStore) -> SweepPlanned:
-    specs = {spec.digest: spec for point in plan.points for spec in point.specs}
-    stopped = folder.stopped()
-    states = [state_of(folder.reports(d), stopped.get(d), plan.length) for d in specs]
-    done = len(states) - states.count(WAITING)
-    return SweepPlanned(plan=plan, folder=folder, there=len(finished_chains(folder.root, specs)), done=done)

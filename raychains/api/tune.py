@@ -16,8 +16,8 @@ from raychains.core.validation import positive_int
 from raychains.orchestration.cluster.resource_config import ResourceConfig
 from raychains.planning.reports import REPORTS
 from raychains.planning.sweep_points import DEFAULT_GRID, Points, of_trials
-from raychains.store import Storage, SweepStore
-from raychains.tasks.from_options import make_task, with_validation
+from raychains.store import Storage, SweepStore, initial_states
+from raychains.tasks.from_options import deciding_metric, make_task, with_validation
 
 if TYPE_CHECKING:
     from raychains.api.sweep import SweepResult
@@ -168,12 +168,13 @@ def report(
     if settings is None:
         raise UserError(f"trainable must be a class that rc.tune.trainable returned, got {shown(trainable)}")
     reported, notes = _reported(results)
-    root = Storage(settings.options.store)
-    with rooted(settings.options.data_root):
-        task = make_task(settings.options, settings.options.task, settings.user_code.task)
+    options = initial_states.with_file(settings.options)
+    root = Storage(options.store)
+    with rooted(options.data_root):
+        task = make_task(options, options.task, settings.user_code.task)
         trials = [values_and_repeat(result.config) for result in reported]
         notes = [*settings.notes, *notes]
-        planned, points = of_trials(settings.options, task, trials, metric, FIXED, notes)
+        planned, points = of_trials(options, task, trials, deciding_metric(task, metric), FIXED, notes)
     plan, folder = planned.plan, SweepStore(root, name or os.path.basename(results.experiment_path))
     if folder.exists() and folder.plan().get("search") != plan.search:
         raise UserError(

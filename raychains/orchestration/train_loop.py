@@ -38,8 +38,8 @@ from raychains.orchestration.chains.reported_chain import ReportedChain, Reporte
 from raychains.orchestration.cluster import ray_watch
 from raychains.orchestration.cluster.payload import Payload
 from raychains.planning.reports import report_steps
-from raychains.planning.sweep_points import Points, with_stored_start
-from raychains.store import Storage
+from raychains.planning.sweep_points import Points
+from raychains.store import Storage, initial_states
 from raychains.tasks import Task
 from raychains.tasks.from_options import SPLIT, make_task
 
@@ -141,7 +141,7 @@ def chain_loop(settings: TrainSettings, driver_id: str) -> None:
     context, device = train.get_context(), get_device()
     set_up(gpus.is_gpu(device), settings.options.data_root)
     torch.set_num_threads(settings.options.cpus_per_chain)
-    planned = plan(with_stored_start(settings.options), settings.user_code.unpack(), settings.repeat)
+    planned = plan(initial_states.with_file(settings.options), settings.user_code.unpack(), settings.repeat)
     rank, size = context.get_world_rank(), context.get_world_size()
     if rank == 0:
         _lead(settings, driver_id, planned, size, device)

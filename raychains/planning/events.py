@@ -38,8 +38,6 @@ class SweepPlanned:
     folder: SweepStore
     there: int
     """Chains of the plan that the store holds already."""
-    done: int
-    """Chains of which this sweep has the results already."""
 
 
 @dataclass(frozen=True, kw_only=True)

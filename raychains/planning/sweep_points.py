@@ -26,7 +26,7 @@ from raychains.planning.budget import gradient_evaluations
 from raychains.planning.presets import default_arms
 from raychains.planning.reports import cycle_count
 from raychains.planning.sweep_plan import Asha, Point, SweepPlan, Values
-from raychains.store import Storage, initial_states
+from raychains.store import initial_states
 from raychains.tasks import Task
 from raychains.tasks.from_options import SPLIT
 from raychains.tasks.user_defaults import defaults_of
@@ -170,11 +170,6 @@ class Points:
         return Point(number=number, values=dict(values), sampler=sampler, specs=specs, **costs)
 
 
-def with_stored_start(options: Run) -> Run:
-    """Return the options with a file of this process where ``init_from`` names a start in their store."""
-    return dataclasses.replace(options, init_from=initial_states.as_file(Storage(options.store), options.init_from))
-
-
 # Plans
 
 
@@ -193,19 +188,19 @@ class Planned:
         return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items()}
 
 
-def plan(options: Sweep, task: Task, notes: Sequence[str]) -> Planned:
+def plan(options: Sweep, task: Task, metric: Metric, notes: Sequence[str]) -> Planned:
     """Return everything that a sweep computes; what is wrong is refused before anything starts.
 
     Args:
         options: what the person asks for.
         task: with the split val, made of the options.
+        metric: decides between points.
         notes: lines to begin with.
 
     Raises:
         UserError: a setting out of range, or a point that does not fit.
     """
     search: Any = "random" if options.random else "optuna" if options.optuna else "grid"
-    metric = _metric(options.metric, task)
     grid, ranges = options.grid_values, options.space_ranges
     default = search == "grid" and not grid
     if default:
@@ -251,7 +246,7 @@ def of_trials(
     options: Run,
     task: Task,
     trials: Sequence[tuple[Mapping[str, Any], int]],
-    metric: str,
+    metric: Metric,
     fixed: Collection[str],
     notes: Sequence[str] = (),
 ) -> tuple[Planned, list[Point]]:
@@ -261,15 +256,15 @@ def of_trials(
         options: what all trials share, with the ``val_split`` that makes the split val.
         task: made of the options.
         trials: per trial its values and its repeat.
-        metric: name of the metric that decides between points.
+        metric: decides between points.
         fixed: options that no trial may have.
         notes: for the user.
 
     Raises:
-        UserError: an unknown metric.
+        UserError: a trial's value that does not fit.
     """
     repeats = 1 + max(repeat for _, repeat in trials)
-    points = Points(dataclasses.replace(with_stored_start(options), repeats=repeats), task, fixed)
+    points = Points(dataclasses.replace(options, repeats=repeats), task, fixed)
     names = dict.fromkeys(name for values, _ in trials for name in values)
     made: dict[str, Point] = {}
     found: list[Point] = []
@@ -280,7 +275,7 @@ def of_trials(
             made[repr(values)] = dataclasses.replace(point, values={**names, **values})
         found.append(made[repr(values)])
     listed = tuple(made.values())
-    about = {"metric": _metric(metric, task), "search": "tune", "points": listed, "notes": tuple(notes)}
+    about = {"metric": metric, "search": "tune", "points": listed, "notes": tuple(notes)}
     return Planned(
         _plan(points.options, task, listed, swept=_tried(listed, names), count=len(listed), **about), points
     ), found
@@ -309,17 +304,6 @@ def _tried(points: Sequence[Point], names: Iterable[str]) -> dict[str, list[Any]
     """Return the values of each option that some point has."""
     # By their text: a setting may be a list.
     return {name: list({repr(p.values[name]): p.values[name] for p in points}.values()) for name in names}
-
-
-def _metric(name: str, task: Task) -> Metric:
-    known = {m.name: m for m in task.splits()[SPLIT].metrics}
-    if name not in known:
-        raise unknown_name("metric", name, known)
-    better = known[name].better
-    require(
-        better != "neither", "metric", name, "be one of which less or more is better: no value of this one is the best"
-    )
-    return known[name]
 
 
 def _default_grid(options: Sweep) -> dict[str, tuple[Any, ...]]:

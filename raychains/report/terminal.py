@@ -154,7 +154,6 @@ class Terminal:
             f"{plan.length} {plan.unit} and {plan.gradients:,} gradient evaluations per chain, "
             f"{plan.count * plan.repeats * plan.gradients:,} in all"
             + (f"; {planned.there} chains are in the store already" if planned.there else "")
-            + (f", {planned.done} of them judged" if planned.done else "")
         )
         if plan.asha is not None:
             self._say(

@@ -4,6 +4,7 @@ another chain's last sample."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 from collections.abc import Mapping
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from raychains.chain import initialization
 from raychains.chain.sample_index import expected_samples
+from raychains.core.config import Run
 from raychains.core.errors import StorageAway, UserError
 from raychains.core.spec import ChainSpec
 from raychains.store import codec
@@ -26,23 +28,24 @@ def file_of(digest: str) -> str:
     return f"starts/{digest}.safetensors"
 
 
-def as_file(root: Storage, init_from: str | None) -> str | None:
-    """Return a file of this process where ``init_from`` is the `file_of` a start in the store, otherwise ``init_from``
-    itself.
+def with_file(options: Run) -> Run:
+    """Return the options with a file of this process where ``init_from`` is the `file_of` a start in their store.
 
     Raises:
         UserError: the store has no such start.
     """
-    named = re.fullmatch(file_of("([0-9a-f]{64})"), init_from or "")
-    return initialization.to_file(read(root, named[1])) if named else init_from
+    named = re.fullmatch(file_of("([0-9a-f]{64})"), options.init_from or "")
+    if named is None:
+        return options
+    tensors = read(Storage(options.store), named[1])
+    return dataclasses.replace(options, init_from=initialization.to_file(tensors))
 
 
 def publish(root: Storage, tensors: Mapping[str, Tensor]) -> str:
-    """Make a start durable unless its file is there with the same bytes; return its sha256."""
+    """Make a start durable, also where damaged bytes have its name; return its sha256."""
     data = codec.encode(tensors, {})
     digest: str = codec.describe(data)["sha256"]
-    if root.size(file_of(digest)) != len(data) or root.read(file_of(digest)) != data:
-        root.publish(file_of(digest), data)
+    root.publish(file_of(digest), data)
     return digest
 
 

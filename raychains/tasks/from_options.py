@@ -8,7 +8,8 @@ from typing import TypeVar
 from raychains import tasks
 from raychains.core import settings_parser
 from raychains.core.config import Run, Sampling
-from raychains.core.errors import UserError, require
+from raychains.core.errors import UserError, require, unknown_name
+from raychains.evaluation.evaluation import Metric
 from raychains.tasks.base import Task
 
 SPLIT = "val"
@@ -69,3 +70,19 @@ def with_validation(options: R, given: Task | None) -> tuple[Task, R, list[str]]
     if SPLIT not in task.splits():
         raise UserError(f"{needs}: give `val_split=.1`")
     return task, options, notes
+
+
+def deciding_metric(task: Task, name: str) -> Metric:
+    """Return the metric of the split val by which settings are compared.
+
+    Raises:
+        UserError: an unknown metric, or one of which no value is the best.
+    """
+    known = {metric.name: metric for metric in task.splits()[SPLIT].metrics}
+    if name not in known:
+        raise unknown_name("metric", name, known)
+    better = known[name].better
+    require(
+        better != "neither", "metric", name, "be one of which less or more is better: no value of this one is the best"
+    )
+    return known[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections import defaultdict
@@ -176,7 +177,7 @@ def test_a_missing_client_is_one_line_that_names_the_extra(
     assert not list(tmp_path.rglob("*"))
 
 
-def test_a_client_that_refuses_is_one_line_and_those_before_it_are_closed(
+def test_a_client_that_refuses_is_one_line_which_those_before_it_hear(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Refusing(FakeWandB):
@@ -187,5 +188,7 @@ def test_a_client_that_refuses_is_one_line_and_those_before_it_are_closed(
     log = tmp_path / "log.jsonl"
     with pytest.raises(UserError, match="callback: wandb cannot begin: RuntimeError: no API key at all"):
         rc.run(task="digits", epochs=8, cycles=2, store=str(tmp_path / "store"), callback="wandb", log=str(log))
-    assert log.read_text() == "" and not list((tmp_path / "store" / "drivers").iterdir())
+    ended = json.loads(log.read_text())
+    assert (ended["event"], ended["outcome"]) == ("over", "failed") and "no API key at all" in ended["reason"]
+    assert not list((tmp_path / "store" / "drivers").iterdir())
     assert not (tmp_path / "store" / "runs").exists()

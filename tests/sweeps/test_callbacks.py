@@ -26,7 +26,7 @@ from raychains.store import Storage, SweepStore
 def planned(folder: Path) -> callbacks.SweepPlanned:
     """Two points of two repeats."""
     plan = plans.sweep(Sweep(epochs=40, repeats=2, exploration=0.5, grid=("cycles=2,4",), asha=True)).plan
-    return callbacks.SweepPlanned(plan=plan, folder=SweepStore(Storage(folder), "first"), there=1, done=0)
+    return callbacks.SweepPlanned(plan=plan, folder=SweepStore(Storage(folder), "first"), there=1)
 
 
 def view(number: int, repeat: int, nll: float) -> callbacks.ViewDone:

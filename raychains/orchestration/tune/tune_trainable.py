@@ -38,7 +38,8 @@ from raychains.orchestration.cluster.resource_config import bundle
 from raychains.orchestration.tune.trial_ranks import TrialRanks
 from raychains.planning.budget import gradient_evaluations
 from raychains.planning.reports import REPORTS, report_steps
-from raychains.planning.sweep_points import REPEAT, Points, with_stored_start
+from raychains.planning.sweep_points import REPEAT, Points
+from raychains.store import initial_states
 from raychains.tasks.from_options import SPLIT, make_task
 
 CHECKPOINT = "chain.json"
@@ -145,7 +146,7 @@ class ChainTrainable(tune.Trainable):
         set_up(held or self._device is not None, options.data_root)
         torch.set_num_threads(options.cpus_per_chain)
         self._task = make_task(options, options.task, self.settings.user_code.unpack())
-        self._points = Points(with_stored_start(options), self._task, FIXED)
+        self._points = Points(initial_states.with_file(options), self._task, FIXED)
         device = gpus.best() if held else None
         self._evaluation = self._task.splits()[SPLIT].configure(bins=options.bins, device=device)
         if not self.settings.allow_unequal_budget:
