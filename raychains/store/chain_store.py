@@ -256,10 +256,10 @@ class ChainStore:
     ) -> tuple[SampleRecord, bytes]:
         """Make a sample durable; return its record and the file's bytes, which also travel through the object store."""
         description = {**sample.meta.to_json(), "incarnation": attempt, "environment": dict(environment)}
-        data = codec.encode(sample.tensors, description)
+        data, digest = codec.encode_and_hash(sample.tensors, description)
         file = f"samples/{sample.meta.index:06d}-{sample.meta.variable}-{attempt}.safetensors"
         self.root.publish(self._name(file), data)
-        return SampleRecord(meta=sample.meta, file=file, sha256=codec.describe(data)["sha256"]), data
+        return SampleRecord(meta=sample.meta, file=file, sha256=digest), data
 
     def read_sample(self, file: str) -> bytes:
         """Return the bytes of a sample's file; `codec.decode_sample` checks and opens them.

@@ -35,13 +35,19 @@ def encode(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> byt
 
     ``model.load_state_dict(safetensors.torch.load_file(path))`` reads a network's sample without raychains.
     """
-    own = {"format": FORMAT, "sha256": tensors_sha256(tensors), **description}
+    return encode_and_hash(tensors, description)[0]
+
+
+def encode_and_hash(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> tuple[bytes, str]:
+    """Return the file that `encode` returns, and the tensors' sha256."""
+    digest = tensors_sha256(tensors)
+    own = {"format": FORMAT, "sha256": digest, **description}
     plain = {
         n: t.detach().cpu().contiguous().clone() for n, t in tensors.items()
     }  # clone: safetensors refuses shared memory
     text = json.dumps(own, sort_keys=True, allow_nan=False)
     check = hashlib.sha256(text.encode()).hexdigest()
-    return _ordered(save(plain, metadata={"format": "pt", KEY: text, CHECK: check}))
+    return _ordered(save(plain, metadata={"format": "pt", KEY: text, CHECK: check})), digest
 
 
 def _ordered(data: bytes) -> bytes:

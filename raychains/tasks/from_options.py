@@ -32,22 +32,19 @@ def make_task(options: Sampling, task: str, given_task: Task | None = None) -> T
         made = given_task if options.val_split is None else given_task.holding_out(options.val_split)
         return given_task if made is given_task else tasks.give(made)  # evaluators find it by its spec
     kind = tasks.kind_of(task)
+    known, found = settings_parser.names_of(kind), settings_parser.values(options.task_settings)
+    own = {name: value for name in ("train_subset", "val_split") if (value := getattr(options, name)) is not None}
+    settings = {name: settings_parser.as_float(kind, name, value) for name, value in {**found, **own}.items()}
+    settings_parser.check_known("task_settings", options.task_settings, [kind])
     # The task that a user's function makes is divided, where the function does not do that itself.
-    divided = task not in tasks.NAMES and not tasks.takes(kind, "val_split")
-    known = [*settings_parser.names_of(kind), *["val_split"] * divided]
-    found = settings_parser.values(options.task_settings)
-    for name in ("train_subset", "val_split"):
-        value = getattr(options, name)
-        if value is None:
-            continue
+    if task not in tasks.NAMES and not tasks.takes(kind, "val_split"):
+        known.append("val_split")
+    for name, value in own.items():
         if name not in known:
             raise UserError(f"{name} must be left out for task {task}, got {value!r}: it has no such setting")
         if name in found:
             raise UserError(f"{name} must be given once, got {value!r} and {name}={found[name]!r}")
-        found[name] = value
-    found = {name: settings_parser.as_float(kind, name, value) for name, value in found.items()}
-    settings_parser.check_known("task_settings", options.task_settings, [kind])
-    return tasks.make_by(kind, task, found)
+    return tasks.make_by(kind, task, settings)
 
 
 def with_validation(options: R, given: Task | None) -> tuple[Task, R, list[str]]:
