@@ -113,11 +113,12 @@ class RunContext:
         Raises:
             UserError: another driver has taken the run or the sweep over, or the body is refused.
         """
-        with self._free_if_refused(digests, fresh=fresh):
-            ray = on_ray(self._options, self.resumed, self.callback)
-            with ray if not self.in_process else contextlib.nullcontext():
-                lease.confirm()  # an entry that came at the same time is listed by now
-                yield
+        with (
+            self._free_if_refused(digests, fresh=fresh),
+            contextlib.nullcontext() if self.in_process else on_ray(self._options, self.resumed, self.callback),
+        ):
+            lease.confirm()  # an entry that came at the same time is listed by now
+            yield
         if lease.lost:
             raise UserError(f"{lease.lost}; this driver stopped, its chains go on from their last checkpoints")
 
